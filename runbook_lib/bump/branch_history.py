@@ -21,7 +21,7 @@ from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import commit_changes
 from runbook_lib.git.commit_changes import Commit
 from runbook_lib.model import Outcome, Plan, Question
-from runbook_lib.recipes.file_names import GoldenFileName
+from runbook_lib.recipes.file_names import has_values
 from runbook_lib.recipes.rows import FOLDER as RECIPES
 from runbook_lib.record import archive
 from runbook_lib.text.lists import capitalized, join_first
@@ -87,7 +87,7 @@ def _is_ci_answer(branch: BumpBranch, commit: Commit, recorded: RecordedCommits)
     if kind := recorded.planned.get((parent, commit_changes.fingerprint(changes))):
         return kind in _CI_ANSWERS
     is_pins = set(changes) <= set(branch.bump.repository.sites.paths)
-    return not is_pins and all(GoldenFileName.of_path(path) or path.startswith(f"{RECIPES}/") for path in changes)
+    return not is_pins and all(has_values(path) or path.startswith(f"{RECIPES}/") for path in changes)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.golden import match_artifacts
 from runbook_lib.golden.match_artifacts import FunctionalTestJob, UploadMatch
 from runbook_lib.pins.bump import ImageType
-from runbook_lib.recipes.file_names import FOLDER, GoldenFileName
+from runbook_lib.recipes.file_names import FOLDER, GoldenFileName, baseline_of
 from runbook_lib.system.files import cannot_write, make_folder, write
 from runbook_lib.transport import remote_zip
 from runbook_lib.transport.downloads import Download
@@ -39,7 +39,8 @@ ProgressReport = Callable[[int, int, str], object]
 class CollectedFile:
     """A golden file written by a job; ``path`` is its path in the repository, ``stored`` the file with its content.
 
-    ``failed``: the job that wrote it failed.  ``runner`` is empty if unknown.
+    ``failed``: the job that wrote it failed.  ``runner`` is empty if unknown.  ``platform``: the content is only what a
+    performance test measured on this platform, such as ``gb200``; empty for a golden file.
     """
 
     path: str
@@ -48,6 +49,7 @@ class CollectedFile:
     stored: Path
     failed: bool = True
     runner: str = ""
+    platform: str = ""
 
     @property
     def bytes(self) -> bytes:
@@ -208,8 +210,12 @@ class _UploadReader:
         job, failed = jobs[0], all(job.state == "failed" for job in jobs)
         files, problems = list[CollectedFile](), list[CollectionProblem]()
         for member, name in named:
-            if member.problem or name is None:
-                sentence = f"A golden file was left out: {member.problem}."
+            if not member.problem and member.stored and member.name.endswith(match_artifacts.RESULTS) and job.platform:
+                stored, platform = member.stored, job.platform.removeprefix("dgx_")
+                path = baseline_of(job.model, job.test_case)
+                files.append(CollectedFile(path, job.name, match.upload.name, stored, failed, job.runner, platform))
+            elif member.problem or name is None:
+                sentence = f"A golden file was left out: {member.problem or 'its platform is unknown'}."
                 problems.append(_problem(match, sentence, _printable(member.name)))
             elif sentence := self._mismatch(name, job):
                 problems.append(_problem(match, sentence, name.file))
@@ -267,7 +273,7 @@ def _conflicts(reads: Iterable[_ReadUpload]) -> dict[int, str]:
         if len(read.match.jobs) == 1:
             claims[f"were created during the job {read.match.jobs[0].id}"].append(upload)
         for file in read.files:
-            claims[f"contain {file.path}"].append(upload)
+            claims[f"contain {file.path} {file.platform}".rstrip()].append(upload)
     conflicts: dict[int, str] = {}
     for claim, uploads in claims.items():
         if len(uploads) > 1:

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 
 from runbook_lib.decisions import Decisions
-from runbook_lib.golden import acceptance, history, match_artifacts, refreshes
+from runbook_lib.golden import acceptance, baselines, history, match_artifacts, refreshes
 from runbook_lib.golden import collect as artifacts
 from runbook_lib.golden.acceptance import Decide
 from runbook_lib.golden.bisect_offer import ImageSearches, look_searches
@@ -29,7 +29,16 @@ from runbook_lib.golden.run_choice import ChosenRun
 from runbook_lib.golden.table import GoldenTable, JudgedTable, judge
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, parse
 from runbook_lib.recipes import rows as recipes
-from runbook_lib.recipes.file_names import FOLDER, GoldenFileName, config_path
+from runbook_lib.recipes.file_names import (
+    FOLDER,
+    PERFORMANCE,
+    GoldenFileName,
+    baseline_of,
+    config_path,
+    has_values,
+    path_of,
+    short_name,
+)  # fmt: skip
 from runbook_lib.world.bump_branch import BumpBranch
 
 #: Seconds between two lines of progress.
@@ -83,7 +92,7 @@ class GoldenComparison:
         ambiguous = {file.file for file in self.judged.measured.judgements if file.verdict == "ambiguous"}
         jobs = set()
         for file in self.readings.collection.files:
-            if file.failed and _short(file.path) in ambiguous:
+            if file.failed and short_name(file.path) in ambiguous:
                 jobs.add((file.job, file.artifact))
         return tuple(sorted(job for job, _ in jobs))
 
@@ -120,11 +129,11 @@ def read(ci_run: ChosenRun, *, report: Callable[[str], object] = print) -> Golde
 
     with TemporaryDirectory(prefix="runbook-") as folder:
         collection = artifacts.collect(source, Path(folder), known=known, progress=progress)
-        new = {_short(file.path): file.bytes.decode("utf-8", "surrogateescape") for file in collection.files}
+        new = _measured(branch, collection)
     records = ci_run.pull_request.records
-    table = read_table(branch, records, new, {_short(file.path): file.runner for file in collection.files})
+    table = read_table(branch, records, new, {short_name(file.path): file.runner for file in collection.files})
     tests, warnings = _read_tests(branch, paths)
-    used = {test.golden for test in tests}
+    used = {test.golden for test in tests} | {baseline_of(test.model, test.case) for test in tests}
     for name in new:
         if name.replace("_2nd.json", ".json") not in used:
             warnings.append(f"No recipe uses {name}: CI will not compare anything with it.")
@@ -135,13 +144,25 @@ def read(ci_run: ChosenRun, *, report: Callable[[str], object] = print) -> Golde
     )  # fmt: skip
 
 
+def _measured(branch: BumpBranch, collection: GoldenCollection) -> dict[str, str]:
+    """Return the measured files; what a performance test measured is put into its baseline, for its platform."""
+    new: dict[str, str] = {}
+    ours = branch.texts([file.path for file in collection.files if file.platform])
+    for file in collection.files:
+        name, text = short_name(file.path), file.bytes.decode("utf-8", "surrogateescape")
+        new[name] = (
+            baselines.with_results(new.get(name, ours[file.path]), file.platform, text) if file.platform else text
+        )
+    return new
+
+
 def read_table(
     branch: BumpBranch, records: Path | None, measured: Mapping[str, str], runners: Mapping[str, str]
 ) -> GoldenTable:
     """Read the measured files and those that the branch has changed, in all versions."""
-    diff = ("diff", "--name-only", "--no-renames", "-z", branch.fork, branch.start, "--", FOLDER)
+    diff = ("diff", "--name-only", "--no-renames", "-z", branch.fork, branch.start, "--", FOLDER, PERFORMANCE)
     changed = _golden_paths(branch.checkout.git(*diff).split("\0"))
-    paths = {name: f"{FOLDER}/{name}" for name in sorted({*map(_short, changed), *measured})}
+    paths = {name: path_of(name) for name in sorted({*map(short_name, changed), *measured})}
     configs = {name: config_path(path) for name, path in paths.items()}
     before = branch.checkout.read(paths.values(), branch.fork)
     texts = branch.texts([*paths.values(), *dict.fromkeys(configs.values()), LINT])
@@ -169,7 +190,7 @@ def read_history(branch: BumpBranch) -> GoldenHistory:
 def require_known(branch: BumpBranch, decisions: Decisions) -> None:
     """Raise Refused for an entry of the decisions that names no golden file on the branch."""
     if decisions.of("accept"):
-        acceptance.require_known(decisions, sorted(map(_short, _golden_paths(_list_paths(branch)))))
+        acceptance.require_known(decisions, sorted(map(short_name, _golden_paths(_list_paths(branch)))))
 
 
 def _read_tests(branch: BumpBranch, paths: Iterable[str]) -> tuple[list[ScopedTest], list[str]]:
@@ -188,7 +209,7 @@ def _rejected(ci_run: ChosenRun, new: Mapping[str, str]) -> frozenset[str]:
     """Return the measured files that fail CI's comparison with those in the tested commit."""
     checkout = ci_run.branch.checkout
     tested = ci_run.tested if checkout.has(ci_run.tested) else ci_run.branch.start
-    paths = [f"{FOLDER}/{name}" for name in new]
+    paths = list(map(path_of, new))
     texts = checkout.read([*paths, *dict.fromkeys(map(config_path, paths))], tested)
     return frozenset(
         name
@@ -198,17 +219,13 @@ def _rejected(ci_run: ChosenRun, new: Mapping[str, str]) -> frozenset[str]:
 
 
 def _list_paths(branch: BumpBranch) -> list[str]:
-    folders = (FOLDER, recipes.FOLDER, LINT)
+    folders = (FOLDER, PERFORMANCE, recipes.FOLDER, LINT)
     listed = branch.checkout.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", branch.start, "--", *folders)
     return listed.split("\0")
 
 
 def _golden_paths(paths: Iterable[str]) -> frozenset[str]:
-    return frozenset(path for path in paths if path.startswith(f"{FOLDER}/") and GoldenFileName.of_path(path))
-
-
-def _short(path: str) -> str:
-    return path.removeprefix(f"{FOLDER}/")
+    return frozenset(filter(has_values, paths))
 
 
 def parse_all(texts: Mapping[str, str | None]) -> dict[str, GoldenValues]:
@@ -235,8 +252,8 @@ def _coverage(
         certain = job.platform or finished[job.model, job.test_case] >= len(platforms)
         (measured if certain else unsure).update(files)
     rows = []
-    for row in coverage_of(map(_short, known), tests, set(map(_short, measured)), source.environment):
-        if not row.covered and f"{FOLDER}/{row.file}" in unsure:
+    for row in coverage_of(map(short_name, known), tests, set(map(short_name, measured)), source.environment):
+        if not row.covered and path_of(row.file) in unsure:
             row = replace(
                 row, kind="platform", reason="it ran on one of its platforms, but the run does not report which"
             )
@@ -254,9 +271,9 @@ def undecided_jobs(readings: GoldenReadings, judged: JudgedTable, *, on_branch: 
     stopped |= judged.measured.waiting.keys()
     explained, unexplained = set(), set()
     for file in readings.collection.files:
-        if file.failed and _short(file.path) in stopped:
+        if file.failed and short_name(file.path) in stopped:
             unexplained.add((file.job, file.artifact))
-        elif file.failed and _short(file.path) in readings.rejected:
+        elif file.failed and short_name(file.path) in readings.rejected:
             explained.add((file.job, file.artifact))
     jobs = Counter(job for job, _ in explained - unexplained)
     return tuple(sorted((Counter(readings.ci_run.failed) - jobs).elements()))

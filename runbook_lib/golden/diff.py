@@ -18,9 +18,18 @@ from runbook_lib.golden.form import Judgement, examine
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.judge import NO_HISTORY, Verdicts, judge_all
 from runbook_lib.golden.values import MAX_BYTES
-from runbook_lib.recipes.file_names import FOLDER, GoldenFileName, config_path
+from runbook_lib.recipes.file_names import (
+    FOLDER,
+    PERFORMANCE,
+    GoldenFileName,
+    config_path,
+    has_values,
+    is_baseline,
+    short_name,
+)  # fmt: skip
 
 LINT = "tools/check_golden_values.py"
+_PLACES = (FOLDER, PERFORMANCE, LINT)
 
 
 @dataclass(frozen=True)
@@ -93,28 +102,29 @@ def of_revision(repository: Path, ref: str) -> GoldenFiles:
         commit = checkout.resolve(ref)
     except RunbookError as error:
         raise CannotTell(f"{ref!r} is neither a folder nor a commit of {checkout.path}: {error}") from error
-    paths = checkout.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", commit, "--", FOLDER, LINT).split("\0")
-    golden_files = [path for path in paths if path.startswith(f"{FOLDER}/") and GoldenFileName.of_path(path)]
+    paths = checkout.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", commit, "--", *_PLACES).split("\0")
+    golden_files = [path for path in paths if has_values(path)]
     configs = set(map(config_path, golden_files)).intersection(paths)
     blobs = read_blobs(checkout.path, [(commit, path) for path in (*golden_files, *sorted(configs))])
     contents: dict[str, str] = {}
     for (_, path), blob in blobs.items():
         if blob:
-            contents[path.removeprefix(f"{FOLDER}/")] = blob[1]
+            contents[short_name(path)] = blob[1]
     return _separate(contents, lint=LINT in paths)
 
 
 def of_folder(folder: Path) -> GoldenFiles:
     """Read the golden files below a folder; in a work tree, below its test cases.  Links are not followed."""
-    root = folder / FOLDER if (folder / FOLDER).is_dir() else folder
-    if root.resolve() != folder.resolve() / root.relative_to(folder):
-        raise CannotTell(f"{root} is below a symbolic link, which is not followed. Name the actual folder.")
+    roots = [folder / name for name in (FOLDER, PERFORMANCE) if (folder / name).is_dir()] or [folder]
+    for root in roots:
+        if root.resolve() != folder.resolve() / root.relative_to(folder):
+            raise CannotTell(f"{root} is below a symbolic link, which is not followed. Name the actual folder.")
     contents: dict[str, str] = {}
     try:
-        for parent, _, names in os.walk(root, onerror=_raise):
+        for parent, _, names in itertools.chain.from_iterable(os.walk(root, onerror=_raise) for root in roots):
             for path in (Path(parent, name) for name in names):
-                relative = path.relative_to(root).as_posix()
-                if not _is_config(relative) and GoldenFileName.of_path(relative) is None:
+                relative = short_name(path.relative_to(folder).as_posix())
+                if not (_is_config(relative) or GoldenFileName.of_path(relative) or is_baseline(relative)):
                     continue
                 if path.is_file() and not path.is_symlink():
                     with path.open("rb") as stream:

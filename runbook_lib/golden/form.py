@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from runbook_lib.decisions import DIVERGENCE, LOST
-from runbook_lib.golden import ci_rules
+from runbook_lib.golden import baselines, ci_rules
 from runbook_lib.golden.ci_rules import ComparisonConfig
 from runbook_lib.golden.losses import LossChange, fingerprint, is_loss, loss_change
 from runbook_lib.golden.measure import Measure, cost_changes, measure
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, Steps, parse
+from runbook_lib.recipes.file_names import is_baseline
 
 Verdict = Literal["unchanged", "refresh", "ambiguous", "held back", "refused"]
 #: Verdicts that prevent a file from being written until a person, or another run, has decided.
@@ -89,6 +90,8 @@ def examine(
         return Judgement(file, "held back", (ReviewReason("", "the file is missing", _MISSING),))
     if old == new:
         return Judgement(file, "unchanged")
+    if is_baseline(file):
+        return _examine_baseline(file, old, new, config)
     try:
         after = parse(new)
     except BadGoldenFile as error:
@@ -111,6 +114,29 @@ def examine(
     if refusal := _not_finite(before, after, lint=lint):
         return replace(judgement, verdict="refused", reasons=(refusal, *judgement.reasons))
     return judgement
+
+
+def _examine_baseline(file: str, old: str | bytes | None, new: str | bytes, config: str | None) -> Judgement:
+    """Compare two versions of a performance baseline; values beyond CI's limits are decided with their platform."""
+    try:
+        after = baselines.parse(new)
+    except BadGoldenFile as error:
+        return Judgement(file, "refused", (ReviewReason("", f"the new file cannot be read: {error}"),))
+    if old is None:
+        return Judgement(file, "refresh", notes=("the file is new",))
+    try:
+        before = baselines.parse(old)
+    except BadGoldenFile as error:
+        reason = ReviewReason("", f"the old file cannot be read, so there is nothing to compare with: {error}")
+        return Judgement(file, "held back", (reason,))
+    if before == after:
+        return Judgement(file, "unchanged", notes=("only the formatting changed",))
+    change = baselines.compare(before, after, config)
+    reasons = [ReviewReason(name, "the value is missing", _MISSING, "gone") for name in change.missing]
+    reasons += [ReviewReason(name, sentence, _CHANGED) for name, sentence in change.settings.items()]
+    measures = tuple(measure(file, name, {1: float(before[name])}, {1: float(after[name])}) for name in change.costs)
+    verdict: Verdict = "held back" if reasons else "refresh"
+    return Judgement(file, verdict, tuple(reasons), measures, change.ci, costs=change.costs)
 
 
 def _not_finite(old: GoldenValues, new: GoldenValues, *, lint: bool) -> ReviewReason | None:

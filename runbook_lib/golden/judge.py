@@ -17,7 +17,8 @@ from runbook_lib.golden.common_losses import split_common
 from runbook_lib.golden.form import STOPPED, Judgement, ReviewReason, Verdict, examine
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.noise import NoiseModel, learn, observed_tail, probability
-from runbook_lib.golden.shifts import SHIFT_LIMIT, Deviation, Group, common_reasons, split
+from runbook_lib.golden.shifts import SHIFT_LIMIT, Deviation, Group, baseline_groups, common_reasons, split
+from runbook_lib.recipes.file_names import is_baseline
 
 #: The accepted number of false questions: the largest of a share of all questions, one, or one per a fixed number of
 #: files.
@@ -125,9 +126,11 @@ def judge_all(
     differing = [judgement for judgement in judgements if judgement.verdict != "unchanged"]
     renamed = {judgement.renamed: judgement.file for judgement in differing if judgement.renamed}
     model = learn(history, renamed)
+    of_baselines = [judgement for judgement in differing if is_baseline(judgement.file)]
+    differing = [judgement for judgement in differing if not is_baseline(judgement.file)]
     groups, deviations = split(differing, model)
     threshold, noise = bound_questions(deviations)
-    reasons: dict[str, list[ReviewReason]] = {}
+    reasons = {judgement.file: list(judgement.reasons) for judgement in of_baselines}
     for judgement in differing:
         reasons[judgement.file] = [*judgement.reasons, *_losses(judgement, model, attempts)]
         for metric in judgement.costs:
@@ -147,6 +150,7 @@ def judge_all(
             for file, reason in own.items():
                 reasons[file].append(reason)
         groups.append(group)
+    groups += baseline_groups(of_baselines)
     decided = []
     for judgement in judgements:
         if judgement.verdict != "unchanged":

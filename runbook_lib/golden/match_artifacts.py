@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from runbook_lib.clients.github.models import Artifact
-from runbook_lib.recipes.file_names import FOLDER, GoldenFileName
+from runbook_lib.recipes.file_names import FOLDER, GoldenFileName, baseline_of
 from runbook_lib.transport.remote_zip import is_safe
 
 TestState = Literal["passed", "failed", "cancelled", "timed out", "skipped", "unfinished"]
@@ -24,7 +24,9 @@ TestState = Literal["passed", "failed", "cancelled", "timed out", "skipped", "un
 _SLACK = timedelta(seconds=5)
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+-]*"
-_GITLAB_MEMBER = re.compile(r"results/iteration=([0-9]{1,9})/([^/]+)/assets/basic/[^/]+/[^/]+")
+#: What a performance test measured, in the folder of its job.
+RESULTS = "perf_results/results.json"
+_GITLAB_MEMBER = re.compile(rf"results/iteration=([0-9]{{1,9}})/([^/]+)/assets/basic/[^/]+/(?:[^/]+|{RESULTS})")
 
 
 @dataclass(frozen=True)
@@ -93,10 +95,13 @@ def golden_members(names: Iterable[str], *, gitlab: bool = False) -> tuple[str, 
     """Return the members of an archive that contain the golden values of a job.
 
     On GitHub they are at the top of the archive.  On GitLab they are below
-    ``results/iteration=<n>/<restart>/assets/basic/<job>``, for the last restart of the last iteration.  Unsafe names
-    are included, so that the reader reports them instead of dropping them silently.
+    ``results/iteration=<n>/<restart>/assets/basic/<job>``, for the last restart of the last iteration, with the results
+    of a performance test.  Unsafe names are included, so that the reader reports them instead of dropping them.
     """
-    members = [name for name in names if GoldenFileName.of_artifact(re.split(r"[/\\]", name)[-1])]
+    members = []
+    for name in names:
+        if GoldenFileName.of_artifact(re.split(r"[/\\]", name)[-1]) or (gitlab and name.endswith(f"/{RESULTS}")):
+            members.append(name)
     if not gitlab:
         return tuple(name for name in members if "/" not in name or not is_safe(name))
     unsafe: list[str] = []
@@ -116,7 +121,7 @@ def expected_files(
 ) -> frozenset[str]:
     """Return the repository's golden files for a job's test case on these platforms, or without any, on all."""
     folder = f"{FOLDER}/{job.model}/{job.test_case}/"
-    files = set()
+    files = {baseline_of(job.model, job.test_case)}.intersection(known)
     for path in known:
         if path.startswith(folder):
             name = GoldenFileName.parse(path.removeprefix(folder))

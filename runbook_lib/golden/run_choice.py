@@ -13,7 +13,7 @@ from runbook_lib.golden import ci_runs
 from runbook_lib.golden.collect import GoldenSource
 from runbook_lib.model import Outcome
 from runbook_lib.pins.bump import Bump
-from runbook_lib.recipes.file_names import GoldenFileName
+from runbook_lib.recipes.file_names import has_values
 from runbook_lib.text.lists import capitalized
 from runbook_lib.world import ci_progress
 from runbook_lib.world.bump_branch import BumpBranch
@@ -61,7 +61,10 @@ class ChosenRun:
         states = sorted(Counter(job.state for job in self.source.jobs).items())
         tests = ", ".join(f"{count} {state}" for state, count in states) or "none"
         run = f"{self.source.name} {self.url}".strip()
-        return display.mapping({"run": run, "functional tests": tests, "usable": self.source.unusable or "yes"})
+        values = f"of attempt {self.attempt}; of a test that its job repeated, of the last time"
+        return display.mapping(
+            {"run": run, "values": values, "functional tests": tests, "usable": self.source.unusable or "yes"}
+        )
 
     def without_run(self, nothing: str) -> tuple[Outcome, Outcome | None]:
         """Return how a step ends that has no run, and for what it waits, if there will be one."""
@@ -134,7 +137,7 @@ def _without_bump(state: PullRequestState, run_id: str, source: str) -> ChosenRu
         return replace(run, older="")
     if checkout.has(run.tested) and checkout.is_ancestor(run.tested, tip):
         changed = filter(None, checkout.git("diff", "--name-only", "-z", run.tested, tip).split("\0"))
-        if all(map(GoldenFileName.of_path, changed)):  # committed by an earlier run
+        if all(map(has_values, changed)):  # committed by an earlier run
             state = replace(state, branch=replace(branch, base_commit=run.tested))
             return replace(run, pull_request=state, older="")
     if not bump.allowed("older-run", run.number):

@@ -4,6 +4,7 @@ The location of a platform's changes is their median; a family has a separate lo
 sign test around the limit decides: the share of tests beyond it, compared with the share expected from noise.
 """
 
+import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from runbook_lib.decisions import digest
+from runbook_lib.golden.baselines import is_of_platform
 from runbook_lib.golden.form import Judgement, ReviewReason, Verdict
 from runbook_lib.golden.noise import COMMON, NoiseModel, family_of, platform_of
 from runbook_lib.golden.priors import PRIORS
@@ -23,7 +25,7 @@ _SIGMA, _MEDIAN_ERROR = 1.4826, 1.2533
 #: The weight, in numbers of files, of the tests' own noise beside the spread within a commit.
 _OWN_NOISE = 20.0
 _NO_SHIFT = ("num-zeros",)
-FORM, LOSS = "form", "loss"
+FORM, LOSS, BASELINES = "form", "loss", "baselines"
 #: The minimum share of files with changed losses for one common decision.
 _LOSS_SHARE = 0.5
 
@@ -65,6 +67,9 @@ class Group:
         """The shift as a clause."""
         place = " ".join(filter(None, (self.platform or "all platforms", self.family)))
         files = f"{place}: {self.moved} of {self.compared} tests"
+        if self.family == BASELINES and self.ratio:
+            change = f"median ×{self.ratio:.2f} of time or memory, ×{1 / self.ratio:.2f} of throughput"
+            return f"{files} {self.metric} than CI allows, {change}"
         if self.ratio is None:
             return f"{files} lost or gained steps or metrics"
         if "loss" in self.metric:
@@ -220,6 +225,24 @@ def common_reasons(reasons: Mapping[str, Sequence[ReviewReason]], judgements: Se
                 ratio = 1 + median(sizes)
             family = kind if metric == FORM else ""
             groups.append(Group(platform, family, metric, ratio, p_value, tuple(files), total, len(files)))
+    return groups
+
+
+def baseline_groups(judgements: Iterable[Judgement]) -> list[Group]:
+    """Return the decisions on performance baselines beyond CI's limits: one for each platform and direction."""
+    compared: Counter[str] = Counter()
+    beyond: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for judgement in judgements:
+        platforms = {name: name.partition("/")[0] if is_of_platform(name) else "" for name in judgement.costs}
+        compared.update(set(platforms.values()))
+        for name in judgement.ci:
+            direction = "worse" if judgement.costs[name] > 0 else "better"
+            beyond[platforms[name], direction][judgement.file].append(judgement.costs[name])
+    groups = []
+    for (platform, direction), costs in sorted(beyond.items()):
+        ratio = math.exp(median(itertools.chain.from_iterable(costs.values())))
+        files = tuple(sorted(costs))
+        groups.append(Group(platform, BASELINES, direction, ratio, 0.0, files, compared[platform], len(files)))
     return groups
 
 

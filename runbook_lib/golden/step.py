@@ -23,7 +23,7 @@ from runbook_lib.golden.run_choice import ChosenRun, choose_run
 from runbook_lib.golden.shifts import Group
 from runbook_lib.model import Condition, Outcome, Plan, Round
 from runbook_lib.pins.bump import Bump
-from runbook_lib.recipes.file_names import FOLDER
+from runbook_lib.recipes.file_names import short_name
 from runbook_lib.text.edits import Edit, diff
 from runbook_lib.text.markdown import address, code, unlinked
 from runbook_lib.world import pull_request
@@ -222,7 +222,7 @@ def _accepted_groups(values: GoldenComparison) -> list[Group]:
 
 
 def _written(edits: Sequence[Edit]) -> set[str]:
-    return {edit.path.removeprefix(f"{FOLDER}/") for edit in edits}
+    return {short_name(edit.path) for edit in edits}
 
 
 def _refresh_evidence(values: GoldenComparison) -> dict[str, object]:
@@ -243,11 +243,20 @@ def image_of(readings: GoldenReadings) -> str:
 
 
 def provenance(values: GoldenComparison) -> list[dict[str, str]]:
-    """Return, for each written file, the run, job and runner that measured it, and the commit tested."""
+    """Return, for each written file, the run with its attempt, job and runner that measured it, and the commit tested.
+
+    A job repeats a test up to three times when its values differ; the values are those of the last time.
+    """
     run, rows, written = values.readings.ci_run, [], _written(values.judged.edits)
     for file in values.readings.collection.files:
-        if file.path.removeprefix(f"{FOLDER}/") in written:
-            row = {"file": file.path, "run": run.url, "job": file.job, "runner": file.runner}
+        if short_name(file.path) in written:
+            row = {
+                "file": file.path,
+                "run": run.url,
+                "attempt": str(run.attempt),
+                "job": file.job,
+                "runner": file.runner,
+            }
             rows.append(row | {"commit": run.tested, "image": image_of(values.readings)})
     return rows
 
@@ -272,7 +281,7 @@ def compose_message(run: ChosenRun, count: int, image: str, runners: Sequence[st
     lines = [run.bump.refresh_title, ""]
     lines.append(f"{files}, as {name} measured them: {address(run.url, unlinked)}")
     measured = unlinked("; ".join(runners) or "unknown")
-    lines.append(f"Commit {run.tested}, image {unlinked(image)}, runners {measured}.")
+    lines.append(f"Commit {run.tested}, attempt {run.attempt}, image {unlinked(image)}, runners {measured}.")
     if accepted:
         lines += ["", "Accepted although held back:", *(f"- {unlinked(line)}" for line in accepted)]
     return "\n".join(lines)
@@ -349,7 +358,7 @@ def _written_view(values: GoldenComparison) -> display.View:
     edits, rows = values.judged.edits, []
     for edit in edits:
         change = "new" if edit.before is None else "refreshed"
-        rows.append({"file": edit.path.removeprefix(f"{FOLDER}/"), "change": change})
+        rows.append({"file": short_name(edit.path), "change": change})
     nothing = "Nothing to write: the branch has all values from this run that are not held back."
     view = display.table(rows, empty=nothing)
     if edits:

@@ -9,7 +9,7 @@ from statistics import median
 from runbook_lib.golden.form import Judgement, Verdict
 from runbook_lib.golden.judge import Verdicts
 from runbook_lib.golden.measure import Measure
-from runbook_lib.golden.shifts import Group
+from runbook_lib.golden.shifts import BASELINES, Group
 from runbook_lib.text.markdown import code
 
 #: Upper bounds of the buckets of |avg_rel_diff|; the first bucket has only 0, the last everything from the last bound.
@@ -45,7 +45,8 @@ def by_metric(judgements: Iterable[Judgement]) -> tuple[MetricSummary, ...]:
     sizes: dict[str, list[float]] = {}
     for measure in _measures(judgements):
         if measure.avg_rel_diff is not None:
-            sizes.setdefault(measure.metric, []).append(abs(measure.avg_rel_diff))
+            # A baseline's metric has a platform and a batch before it.
+            sizes.setdefault(measure.metric.rpartition("/")[2], []).append(abs(measure.avg_rel_diff))
     summaries = []
     for metric, values in sorted(sizes.items()):
         counts = Counter(map(bucket, values))
@@ -159,7 +160,8 @@ def _files(title: str, judgements: Iterable[Judgement]) -> str:
 
 def _group(group: Group) -> str:
     decision = f" accepted: {code(group.accepted[:200])}" if group.accepted else ": held back"
-    return f"{code(group.id)} {code(group.sentence)}, p = {max(group.p_value, 1e-300):.0e}{decision}"
+    chance = "" if group.family == BASELINES else f", p = {max(group.p_value, 1e-300):.0e}"  # CI's rules are exact
+    return f"{code(group.id)} {code(group.sentence)}{chance}{decision}"
 
 
 def _error_rates(verdicts: Verdicts) -> str:

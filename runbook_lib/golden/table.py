@@ -10,7 +10,7 @@ from runbook_lib.golden.form import STOPPED, Judgement, examine
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.judge import Attempts, Verdicts, judge_all, without_times
 from runbook_lib.golden.refreshes import RecordedRefreshes
-from runbook_lib.recipes.file_names import FOLDER
+from runbook_lib.recipes.file_names import path_of
 from runbook_lib.text.edits import Edit
 
 
@@ -62,7 +62,7 @@ class JudgedTable:
 
     table: GoldenTable
     measured: Verdicts = field(default_factory=Verdicts)
-    since_fork: Verdicts = field(default_factory=Verdicts)
+    changed: Verdicts = field(default_factory=Verdicts)
     decided: tuple[Decision, ...] = ()
     unconfirmed: Mapping[str, str] = field(default_factory=dict)
 
@@ -71,21 +71,15 @@ class JudgedTable:
         """The measured values that are written: neither held back nor waiting for a decision on a group."""
         waiting = self.measured.waiting
         return tuple(
-            Edit(f"{FOLDER}/{file.file}", self.table.branch[file.file], self.table.measured[file.file])
+            Edit(path_of(file.file), self.table.branch[file.file], self.table.measured[file.file])
             for file in self.measured.judgements
             if file.verdict == "refresh" and file.file not in waiting
         )
 
     @property
-    def changed(self) -> Verdicts:
-        """The verdicts on every file that the branch changes, or that the run would change."""
-        judgements = [file for file in self.since_fork.judgements if file.verdict != "unchanged" or file.renamed]
-        return replace(self.since_fork, judgements=tuple(judgements))
-
-    @property
     def stopped(self) -> tuple[Judgement, ...]:
         """The files of ``changed`` that are held back or refused."""
-        return tuple(file for file in self.since_fork.judgements if file.verdict in STOPPED)
+        return tuple(file for file in self.changed.judgements if file.verdict in STOPPED)
 
 
 def judge(
@@ -116,8 +110,7 @@ def judge(
     reasons = {name: decision.reason for name, decision in used.items()}
     groups = acceptance.accepted_groups(table.recorded.groups, verdicts)
     decided = acceptance.accept(verdicts, reasons, groups | reasons)
-    since_fork = _since_fork(total, decided, table)
-    return JudgedTable(table, decided, since_fork, tuple(used.values()), unconfirmed)
+    return JudgedTable(table, decided, _since_fork(total, decided, table), tuple(used.values()), unconfirmed)
 
 
 def _stop_drifted(verdicts: Verdicts, total: Verdicts, table: GoldenTable, moved: Collection[str]) -> Verdicts:
@@ -146,6 +139,7 @@ def _since_fork(total: Verdicts, decided: Verdicts, table: GoldenTable) -> Verdi
     files |= {file.file: file.accepted for file in decided.judgements if file.accepted}
     applied = acceptance.accept(total, files, acceptance.accepted_groups(recorded.groups, total))
     own = {file.file: file for file in decided.judgements if file.verdict in STOPPED or file.file in decided.waiting}
-    judgements = tuple(own.get(file.file, file) for file in applied.judgements)
+    every = (own.get(file.file, file) for file in applied.judgements)
+    judgements = tuple(file for file in every if file.verdict != "unchanged" or file.renamed)
     groups = {group.id: group for group in (*applied.groups, *decided.groups)}
     return replace(applied, judgements=judgements, groups=tuple(groups.values()))

@@ -59,12 +59,9 @@ class GoldenValues:
 
 def parse(content: str | bytes) -> GoldenValues:
     """Parse a golden file of any format; an empty file is *blank*.  Raises BadGoldenFile for anything else."""
-    if len(content) > MAX_BYTES:
-        raise BadGoldenFile(f"it has {len(content):,} bytes or characters, more than {MAX_BYTES:,}")
-    text = _decode(content)
-    if not text.strip():
+    if len(content) <= MAX_BYTES and not content.strip():
         return GoldenValues(blank=True)
-    data = _load(text)
+    data = load(content)
     series: dict[str, Steps] = {}
     requests: dict[str, Mapping[str, Any]] = {}
     run_metrics: dict[str, Any] = {}
@@ -106,7 +103,11 @@ def _decode(content: str | bytes) -> str:
     return content
 
 
-def _load(text: str) -> dict[str, Any]:
+def load(content: str | bytes) -> dict[str, Any]:
+    """Return the object in a JSON text.  Raises BadGoldenFile for anything else, and for a key that occurs twice."""
+    if len(content) > MAX_BYTES:
+        raise BadGoldenFile(f"it has {len(content):,} bytes or characters, more than {MAX_BYTES:,}")
+    text = _decode(content)
     try:
         data = json.loads(text)
         if isinstance(data, str):  # a line of JSONL, which CI's inference test accepts

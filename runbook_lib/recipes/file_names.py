@@ -1,4 +1,7 @@
-"""Names of golden files: ``<folder>/<model>/<test case>/golden_values_<environment>[_<platform>][_2nd].json``."""
+"""Names of the files of expected values: golden files and performance baselines.
+
+A golden file is ``<folder>/<model>/<test case>/golden_values_<environment>[_<platform>][_2nd].json``.
+"""
 
 import re
 from dataclasses import dataclass
@@ -6,6 +9,10 @@ from pathlib import PurePosixPath
 
 #: Megatron-LM's folder of functional tests: a folder for each model, and in it a folder for each test.
 FOLDER = "tests/functional_tests/test_cases"
+#: The same for performance tests.
+PERFORMANCE = "tests/performance_tests/test_cases"
+#: The names of performance baselines: of tests in PERFORMANCE, and of ``common/moe_perf``.
+BASELINE, MOE_BASELINE = "baseline_values.json", "baseline.json"
 
 _GOLDEN_FILE = re.compile(
     r"golden_values_(?P<environment>dev|lts)(?:_(?P<platform>[a-z0-9]+(?:[_-][a-z0-9]+)*?))??(?:_2nd)?\.json"
@@ -45,3 +52,30 @@ class GoldenFileName:
 def config_path(golden_file: str) -> str:
     """Return the path of the ``model_config.yaml`` of a golden file's test."""
     return f"{golden_file.rpartition('/')[0]}/model_config.yaml"
+
+
+def is_baseline(path: str) -> bool:
+    """Return True for the path of a performance baseline, ``…/<model>/<test case>/<name>``."""
+    parts = PurePosixPath(path).parts
+    return len(parts) >= 3 and ".." not in parts and parts[-1] in (BASELINE, MOE_BASELINE)
+
+
+def has_values(path: str) -> bool:
+    """Return True for a file of the repository with expected values."""
+    is_known = GoldenFileName.of_path(path) is not None or is_baseline(path)
+    return is_known and path.startswith((f"{FOLDER}/", f"{PERFORMANCE}/"))
+
+
+def short_name(path: str) -> str:
+    """Return the name of a file of expected values: its path below FOLDER, or its path if it is elsewhere."""
+    return path.removeprefix(f"{FOLDER}/")
+
+
+def path_of(name: str) -> str:
+    """Return the path of a file with this short name."""
+    return name if name.startswith(f"{PERFORMANCE}/") else f"{FOLDER}/{name}"
+
+
+def baseline_of(model: str, test_case: str) -> str:
+    """Return the path of a performance test's baseline."""
+    return f"{PERFORMANCE}/{model}/{test_case}/{BASELINE}"

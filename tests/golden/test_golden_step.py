@@ -28,7 +28,7 @@ from runbook_lib.model import Plan, Round
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice.ci import evidence, measure
 from runbook_lib.practice.forge import PracticeForge
-from runbook_lib.recipes.file_names import FOLDER
+from runbook_lib.recipes.file_names import FOLDER, baseline_of
 from runbook_lib.record import decisions
 from runbook_lib.text.edits import Edit
 from runbook_lib.world import bump_branch
@@ -165,7 +165,7 @@ def test_drift_is_refreshed_and_a_regression_held_back(at: World) -> None:
     message = git(at.checkout.path, "log", "-1", "--format=%B")
     assert message.startswith(f"{TITLE}\n")
     assert "Signed-off-by: " in message
-    assert re.search(r"^Commit [0-9a-f]{40}, image \S*26\.04-py3.*, runners .+\.$", message, re.MULTILINE)
+    assert re.search(r"^Commit [0-9a-f]{40}, attempt 1, image \S*26\.04-py3.*, runners .+\.$", message, re.MULTILINE)
     rows = step.provenance(ran.values)
     assert len(rows) == 4
     assert all(row["runner"] and row["job"] and row["commit"] == base for row in rows)
@@ -399,7 +399,11 @@ def gitlab(at: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """The same, with a GitLab that mirrors it: a test drifted there that GitHub does not run."""
     values = measure.remeasure((at.checkout.path / NIGHTLY).read_text(), "drift", "26.04")
     inside = "results/iteration=0/restart=0/assets/basic/gpt3-mcore-tp1-pp4-dev-dgx-h100"
-    archive = packed({f"{inside}/golden_values_dev_dgx_h100.json": values.encode()})
+    results = json.dumps({"batch_8": {"throughput_tok_per_sec": 80.0}})
+    archive = packed({
+        f"{inside}/golden_values_dev_dgx_h100.json": values.encode(),
+        f"{inside}/perf_results/results.json": results.encode(),
+    })  # fmt: skip
     replies = gitlab_project.with_test(at.head(), "gpt3_mcore_tp1_pp4", archive)
     with gitlab_project.served(replies, REPOSITORY) as project:
         project.configure(monkeypatch)
@@ -412,6 +416,7 @@ def test_values_of_the_scopes_that_github_never_runs_come_from_gitlab(gitlab: Wo
     assert ran.values.readings.ci_run.source is not None
     assert ran.values.readings.ci_run.source.name == "pipeline 1"
     assert NIGHTLY in changed(gitlab)
+    assert baseline_of("gpt", "gpt3_mcore_tp1_pp4") in changed(gitlab)  # the platform's results, as a new baseline
     assert NIGHTLY not in [it.file for it in ran.values.readings.coverage if not it.covered]
     again = step05(gitlab, mode="local", source="gitlab", run_id="1")
     assert again.edits == ()
@@ -513,7 +518,7 @@ def test_a_pipeline_of_gitlab_without_a_bump(gitlab: World) -> None:
     ran = step05(gitlab, tag="", run_id="https://gitlab.example.com/p/-/pipelines/1", mode="local")
     assert ran.values.readings.ci_run.source is not None
     assert ran.values.readings.ci_run.source.gitlab
-    assert changed(gitlab) == [NIGHTLY]
+    assert changed(gitlab) == [NIGHTLY, baseline_of("gpt", "gpt3_mcore_tp1_pp4")]
     assert step05(gitlab, tag="", run_id="1", source="gitlab", mode="local").edits == ()
 
 

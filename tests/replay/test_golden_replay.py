@@ -8,11 +8,12 @@ import pytest
 
 from runbook_lib.git.blobs import read_objects
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.golden import history, summary
+from runbook_lib.golden import baselines, history, summary
 from runbook_lib.golden.coverage import GITHUB, coverage, scoped_tests
-from runbook_lib.golden.diff import compare, of_revision
+from runbook_lib.golden.diff import GoldenFiles, compare, of_revision
 from runbook_lib.golden.judge import judge
 from runbook_lib.golden.values import BadGoldenFile, parse
+from runbook_lib.recipes.file_names import has_values, is_baseline, path_of
 
 pytestmark = pytest.mark.replay
 
@@ -55,15 +56,31 @@ def independent(old, new):
     return found
 
 
+def test_every_file_of_expected_values_has_a_reader(megatron_lm):
+    inputs = "prompts.json"
+    listed = Checkout.open(megatron_lm).git("ls-tree", "-r", "--name-only", MAIN, "tests").splitlines()
+    files = [path for path in listed if path.endswith(".json") and not path.endswith(inputs)]
+    assert [path for path in files if not has_values(path)] == []
+    contents = of_revision(megatron_lm, MAIN).contents
+    assert sorted(map(path_of, contents)) == sorted(files)
+    found = {name: baselines.parse(text) for name, text in contents.items() if is_baseline(name)}
+    assert len(found) == 9
+    assert found["common/moe_perf/baseline.json"]["mixtral_a2a_tp1ep8_fp8/forward_ms"] == 3.7876319885253906
+    slower = {name: text.replace('"throughput_tok_per_sec": 8.730727052335947', '"throughput_tok_per_sec": 7.07')
+              for name, text in contents.items()}  # fmt: skip
+    (group,) = compare(of_revision(megatron_lm, MAIN), GoldenFiles(slower, {}, lint=True)).groups
+    assert (group.id, len(group.files)) == ("gb200/baselines/worse", 1)
+
+
 def test_every_golden_file_of_main_parses_and_equals_itself(megatron_lm):
     files = of_revision(megatron_lm, MAIN)
     listed = Checkout.open(megatron_lm).git("ls-tree", "-r", "--name-only", MAIN, "tests/functional_tests/test_cases")
     names = [name for name in listed.splitlines() if "/golden_values" in name]
-    assert len(names) == len(files.contents) == 915
+    assert len(names) == len(files.contents) - 9 == 915
     bad = []
     for name, content in files.contents.items():
         try:
-            parse(content)
+            baselines.parse(content) if is_baseline(name) else parse(content)
         except BadGoldenFile as error:
             bad.append((name, str(error)))
     assert bad == []

@@ -88,6 +88,15 @@ def test_jobs_of_all_bridges(project: Project, tmp_path: Path) -> None:
     assert "dgx_h100" in said["gpt/h"]
 
 
+def test_the_results_of_a_performance_test(project: Project, tmp_path: Path) -> None:
+    results = {f"{INSIDE}perf_results/results.json": b"{}", f"{INSIDE}perf_results/server.json": b"x"}
+    project.replies |= {
+        "pipelines/1/bridges": BRIDGES[:1], "pipelines/2/jobs": [job(21, "a")], "jobs/21/artifacts": packed(results),
+    }  # fmt: skip
+    (file,) = collect(project, tmp_path).files
+    assert (file.path, file.platform) == ("tests/performance_tests/test_cases/gpt/a/baseline_values.json", "h100")
+
+
 def test_pipelines_of_another_commit(project: Project) -> None:
     with pytest.raises(Refused, match="what: older-run"):
         ci_runs.of_gitlab(client(project), 1, image_type="dev", head="b" * 40)
