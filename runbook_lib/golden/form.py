@@ -24,6 +24,8 @@ Verdict = Literal["unchanged", "refresh", "ambiguous", "held back", "refused"]
 STOPPED = ("ambiguous", "held back", "refused")
 #: Weights of reasons without a limit.
 _MISSING, _CHANGED = 2.0, 1.5
+#: The decimals of values without ``value_precision: full``.
+_DECIMALS = 5
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def examine(
             judgement = Judgement(file, verdict, reasons, notes=(note, *_notes(before, after)))
         else:
             judgement = _compare(file, before, after, ComparisonConfig.parse(config, before))
-    if refusal := _not_finite(before, after, lint=lint):
+    if refusal := _not_finite(before, after, lint=lint) or _less_precise(before, after):
         return replace(judgement, verdict="refused", reasons=(refusal, *judgement.reasons))
     return judgement
 
@@ -155,6 +157,20 @@ def _not_finite(old: GoldenValues, new: GoldenValues, *, lint: bool) -> ReviewRe
     if lint and not new.not_finite:
         listed += ' (steps that were not observed, written as "nan", which tools/check_golden_values.py refuses)'
     return ReviewReason("", f"NaN or infinity: {listed}", len(places))
+
+
+def _less_precise(old: GoldenValues, new: GoldenValues) -> ReviewReason | None:
+    """Return the refusal of metrics that had full precision, and lost the mark, which CI rejects, or their digits."""
+    for metric in sorted(old.full & new.series.keys()):
+        if metric not in new.full:
+            return ReviewReason(metric, "it has no value_precision: full any more, which CI rejects", _MISSING)
+        if _is_rounded(new.series[metric]) and not _is_rounded(old.series[metric]):
+            return ReviewReason(metric, f"its values are rounded to {_DECIMALS} decimals, despite their mark", _MISSING)
+    return None
+
+
+def _is_rounded(steps: Steps) -> bool:
+    return all(round(steps[step], _DECIMALS) == steps[step] for step in _observed(steps))
 
 
 def _lost_loss(metric: str, unobserved: Iterable[int], old: GoldenValues, new: GoldenValues) -> set[int]:

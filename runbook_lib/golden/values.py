@@ -41,7 +41,7 @@ class GoldenValues:
     of each inference request, by key ("" without an outer key).  ``run_metrics``: numbers and lists for the complete
     run.  ``not_finite``: the places of values that are NaN or infinite.  ``unobserved``: by metric, the steps for which
     the collector found no value: it wrote the string "nan" there, and a bare ``NaN`` for a value that is NaN.
-    ``blank``: the file is empty.
+    ``full``: the metrics marked with ``value_precision: full``; others are rounded.  ``blank``: the file is empty.
     """
 
     series: Mapping[str, Steps] = field(default_factory=dict)
@@ -49,6 +49,7 @@ class GoldenValues:
     run_metrics: Mapping[str, Any] = field(default_factory=dict)
     not_finite: tuple[str, ...] = ()
     unobserved: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    full: frozenset[str] = frozenset()
     blank: bool = False
 
     @property
@@ -89,7 +90,8 @@ def parse(content: str | bytes) -> GoldenValues:
             _search(value, name, places)
         else:
             raise BadGoldenFile(f"{name!r} is {_json_type(value)}, not values by step, a request or a number")
-    return GoldenValues(series, requests, run_metrics, tuple(places), unobserved)
+    full = frozenset(name for name in series if data[name].get("value_precision") == "full")
+    return GoldenValues(series, requests, run_metrics, tuple(places), unobserved, full)
 
 
 def _decode(content: str | bytes) -> str:

@@ -38,6 +38,22 @@ def request(**fields):
 OLD = text(series())
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [
+        ("full", "full", "refresh"), ("full", "", "refused"), ("full", "rounded", "refused"), ("", "full", "refresh"),
+        ("", "rounded", "refresh"),
+    ],
+)  # fmt: skip
+def test_full_precision_is_kept(old, new, verdict):
+    def file(precision, value):
+        data = series(values={1: 10.0, 2: round(value, 5) if precision == "rounded" else value})
+        data["lm loss"] |= {"value_precision": "full"} if precision else {}
+        return text(data)
+
+    assert judge(FILE, file(old, 9.9876543), file(new, 9.9876549)).verdict == verdict
+
+
 @pytest.mark.parametrize("content", ["", "{}", "not json", OLD, request(), text(series(values={1: "nan", 2: 1.0}))])
 def test_any_file_equals_itself(content):
     assert judge(FILE, content, content, lint=True).verdict == "unchanged"
