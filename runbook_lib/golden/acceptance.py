@@ -9,7 +9,7 @@ from runbook_lib.decisions import Decision, Decisions
 from runbook_lib.errors import Refused
 from runbook_lib.golden.judge import Verdicts
 from runbook_lib.golden.shifts import SHIFT_LIMIT, Group
-from runbook_lib.recipes.file_names import GoldenFileName
+from runbook_lib.recipes.file_names import GoldenFileName, is_baseline
 
 #: The verdicts that a person may overrule.
 _ACCEPTABLE = ("held back", "ambiguous")
@@ -83,7 +83,7 @@ def require_known(decisions: Decisions, known: Collection[str]) -> None:
         test, _, name = entry.subject.rpartition("/")
         if entry.seen is not None or not name.endswith(".json"):  # groups are known only from the values of a run
             continue
-        if test not in tests or GoldenFileName.parse(name) is None:
+        if test not in tests or (GoldenFileName.parse(name) is None and not is_baseline(entry.subject)):
             near = difflib.get_close_matches(entry.subject, known, n=1, cutoff=0.5)
             hint = f" Did you mean {near[0]}?" if near else ""
             place = f"Line {entry.line} of {decisions.file} accepts {entry.subject!r}"

@@ -12,6 +12,7 @@ from runbook_lib.golden.form import Judgement, ReviewReason
 from runbook_lib.golden.judge import Verdicts
 from runbook_lib.golden.losses import LossChange
 from runbook_lib.golden.shifts import Group
+from runbook_lib.recipes.file_names import baseline_of
 
 HELD, REFUSED, FINE = (f"moe/{name}/golden_values_dev_dgx_h100.json" for name in "abc")
 VERDICTS = Verdicts(
@@ -69,8 +70,10 @@ def test_an_entry_by_hand_that_can_accept_nothing_is_refused() -> None:
 
 
 def test_an_entry_by_hand_names_a_golden_file_of_a_test() -> None:
-    known = [HELD, FINE]
-    acceptance.require_known(by_hand(HELD), known)
+    baseline = baseline_of("gpt", "gpt_16b_perf")
+    known = [HELD, FINE, baseline]
+    for name in (HELD, baseline):
+        acceptance.require_known(by_hand(name), known)
     acceptance.require_known(by_hand("moe/a/golden_values_dev_dgx_new.json"), known)  # of a new platform
     acceptance.require_known(by_hand(GROUP.id), known)
     with pytest.raises(Refused, match=f"Line 3 of d.yaml .* Did you mean {HELD}"):

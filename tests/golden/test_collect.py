@@ -1,6 +1,5 @@
 """Golden files out of the artifacts of a run: read by ranges, matched, and whatever is not to be had is named."""
 
-import io
 import json
 import random
 import warnings
@@ -14,7 +13,7 @@ import pytest
 from stores import TOKEN, Fault, Store, packed
 
 from runbook_lib.clients.github.models import Artifact
-from runbook_lib.errors import RunbookError, Unreachable
+from runbook_lib.errors import RunbookError
 from runbook_lib.golden import collect as artifacts
 from runbook_lib.golden import match_artifacts
 from runbook_lib.golden.collect import GoldenCollection, GoldenSource
@@ -105,9 +104,8 @@ def place(name: str, file: str = H100) -> str:
 # -- nothing to do ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", ["passed"])
-def test_jobs_that_passed_are_not_read(run: Run, state: str) -> None:
-    run.add(job(1, state=state), upload(1), {H100: VALUES})
+def test_jobs_that_passed_are_not_read(run: Run) -> None:
+    run.add(job(1, state="passed"), upload(1), {H100: VALUES})
     assert run.collect() == GoldenCollection((), ())
     assert not run.store.seen
 
@@ -142,18 +140,6 @@ def test_the_token_stays_with_the_forge(run: Run) -> None:
     places = [(where, "authorization" in headers) for where, headers in run.store.seen]
     assert set(places) == {("forge", True), ("storage", False)}
     assert TOKEN not in repr(run.address(run.uploads[0]))
-
-
-@pytest.mark.parametrize("count", [1, 200, 900])
-def test_directories_of_any_size(run: Run, count: int) -> None:
-    members = {f"logs/{number:04}": b"" for number in range(count)}
-    for number in (1, 2, 3):
-        run.add(job(number, f"gpt/{number}"), upload(number, str(number)), {**members, H100: VALUES})
-    found = run.collect(workers=1)
-    assert len(found.files) == 3
-    assert run.received <= 3 * (1.3 * 56 * count + 2500)
-    # The first archive shows how large directories are: the next need one request for it, and one for the members.
-    assert [where for where, _ in run.store.seen].count("storage") <= 7
 
 
 def test_a_listed_size_that_is_wrong(run: Run) -> None:
@@ -406,15 +392,6 @@ def test_an_expired_address_is_requested_again(run: Run) -> None:
 # -- archives that misbehave ------------------------------------------------------------------------------------------
 
 
-def link() -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        entry = zipfile.ZipInfo(H100)
-        entry.external_attr = 0o120777 << 16
-        archive.writestr(entry, "/etc/passwd")
-    return buffer.getvalue()
-
-
 def encrypted() -> bytes:
     data = bytearray(packed({H100: VALUES}))
     for mark, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
@@ -452,16 +429,11 @@ def twice() -> bytes:
 @pytest.mark.parametrize(
     ("archive", "words"),
     [
-        (link(), "it is a link"),
         (encrypted(), "it is encrypted"),
         (bent(lying), "cannot be unpacked"),
         (bent(huge), "larger than 32 MB"),
         (flipped(), "cannot be unpacked"),
         (twice(), "2 members of this name"),
-        (packed({"../" + H100: VALUES}), "leads out of"),
-        (packed({"/etc/" + H100: VALUES}), "leads out of"),
-        (packed({"a/../../" + H100: VALUES}), "leads out of"),
-        (packed({"C:\\x\\" + H100: VALUES}), "leads out of"),
         (packed({H100: VALUES, H100.replace("golden_values", "generations"): b"{}"}), "Two members"),
     ],
 )
@@ -486,21 +458,6 @@ def test_truncated_archives(run: Run, size: int, ranged: bool) -> None:
     found = run.collect()
     assert found.files == ()
     assert "zip file" in told(found)
-
-
-def test_damage_anywhere_is_reported(run: Run) -> None:
-    chance = random.Random(5)
-    original = packed({"logs/x": b"x" * 500, H100: VALUES})
-    for _ in range(150):
-        data = bytearray(original)
-        for _ in range(chance.randint(1, 4)):
-            data[chance.randrange(len(data))] = chance.randrange(256)
-        run.jobs, run.uploads = [], []
-        run.add(job(1), upload(1), bytes(data))
-        found = run.collect(workers=1)
-        # What zipfile cannot notice is damage to the name: then the file is not there, or of another place.
-        assert all(it.bytes == VALUES for it in found.files)
-        assert found.files or found.problems
 
 
 def test_an_endless_archive(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -537,17 +494,3 @@ def test_an_interruption_stops_everything(run: Run) -> None:
     with pytest.raises(Stop):
         artifacts.collect(source, run.place / "into", workers=1, progress=stop, web=Web(1, transport=run.store))
     assert sum(where == "forge" for where, _ in run.store.seen) < 10
-
-
-def test_a_proxy_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", "nonsense://x")
-    with pytest.raises(RunbookError, match="HTTPS_PROXY"):
-        Address("https://forge.test/1").open(Web(1)).part(0, 1)
-
-
-def test_retries_have_a_limit() -> None:
-    slept: list[float] = []
-    web = Web(1, sleep=slept.append)
-    with web, pytest.raises(Unreachable, match="connection failed"):
-        Address("http://127.0.0.1:9/").open(web).part(0, 10)
-    assert slept == list(ranges.PAUSES)

@@ -125,19 +125,6 @@ def test_nothing_is_done_before_there_is_a_pull_request(tmp_path: Path) -> None:
         assert (at.state(), at.effects()) == (before, [])
 
 
-def test_nothing_is_done_before_ci_has_ended(tmp_path: Path) -> None:
-    with world(tmp_path) as at:
-        at.open_pr()
-        step05(at)
-        assert at.outcome().startswith("waiting for a comment")
-        step05(at, let_go=True)
-        at.now[0] += 30
-        before = at.state()
-        step05(at)
-        assert at.outcome().startswith("waiting for CI run")
-        assert (at.state(), at.effects()) == (before, [])
-
-
 def test_a_preview_shows_everything_and_changes_nothing(at: World) -> None:
     before = at.state()
     ran = step05(at, mode="preview", token="contributor-token")  # reading needs no rights
@@ -256,17 +243,6 @@ def test_nothing_is_pushed_while_a_run_is_in_progress(tmp_path: Path) -> None:
         assert [entry["exception"] for entry in at.said("exception")] == ["push-while-running"]
 
 
-def test_an_acceptance_of_no_golden_file_is_refused_before_there_is_a_run(tmp_path: Path) -> None:
-    with world(tmp_path) as at:
-        step05(at, mode="preview", accept=f"{REGRESSION}: right", confirm="divergence")
-        for name, says in (
-            (REGRESSION.replace("hybrid_", "hybird_"), f"Did you mean {REGRESSION}"),
-            ("gpt/gpt3_nothing/golden_values_x.json", "not a golden file"),
-        ):
-            with pytest.raises(Refused, match=says):
-                step05(at, mode="preview", accept=f"{name}: why")
-
-
 def test_a_divergence_stays_held_back_until_the_decision_confirms_it(at: World) -> None:
     ran = step05(at, mode="local", accept=f"{REGRESSION}: right")
     assert [judgement.file for judgement in ran.values.judged.stopped] == [REGRESSION]
@@ -303,23 +279,6 @@ def test_a_decision_about_one_round_is_open_again_on_other_values(
     assert "“the new kernel”" in question["why"]
     step05(at, mode="local", accept=f"{file}: again")  # as the form writes it anew
     assert [each["subject"] for each in at.said("decision") if each["subject"] == file] == []
-
-
-@pytest.mark.slow
-def test_a_preview_announces_every_push(at: World) -> None:
-    commit = f"on branch {BRANCH}: '{TITLE}'"
-    push = f"push branch {BRANCH} to origin (after: decide each failed test of this run)"
-    for accept, planned in (
-        ("", [f"commit 4 files {commit}"]),
-        ("", []),  # what an earlier run committed and did not push
-        (f"{REGRESSION}: right", [f"commit 1 file {commit}"]),
-    ):
-        step05(at, mode="preview", accept=accept, confirm="divergence")
-        said = [(it["sentence"], it["publish"]) for it in at.said("planned")]
-        assert [sentence for sentence, publish in said if not publish] == planned
-        assert [publish for _, publish in said[-2:]] == [True, True]
-        assert (said[-2][0], said[-1][0][:9]) == (push, "authorize")
-        step05(at, mode="local")
 
 
 # -- what is in the way ------------------------------------------------------------------------------------------
@@ -672,10 +631,3 @@ def test_a_job_that_passed_explains_none_that_failed(at: World) -> None:
     for files in (passed, ()):
         changed = replace(readings, collection=replace(readings.collection, files=files))
         assert changed.judge().undecided == tuple(sorted(readings.ci_run.failed))
-
-
-def test_gitlabs_values_need_the_bumps_branch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with world(tmp_path) as at:
-        monkeypatch.setenv("GITLAB_URL", "http://127.0.0.1:9")
-        step05(at, mode="local", source="gitlab")
-        assert (at.effects(), at.outcome()[:18]) == ([], "waiting for branch")
