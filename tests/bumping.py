@@ -40,7 +40,7 @@ from runbook_lib.record.run_file import Identity
 from runbook_lib.system import provenance
 from runbook_lib.system.clock import now, stamp
 from runbook_lib.system.files import make_folder, write
-from runbook_lib.transport import ranges
+from runbook_lib.transport import web
 from runbook_lib.world import commands
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.conditions import pulls
@@ -100,7 +100,7 @@ class World:
     def served(self) -> ControlledForge:
         """The same forge as a server on its file, for the real client."""
         self.undo.enter_context(patch.object(connection, "PAUSES", (0, 0)))
-        self.undo.enter_context(patch.object(ranges, "PAUSES", (0, 0, 0)))
+        self.undo.enter_context(patch.object(web, "PAUSES", (0, 0, 0)))
         hub = self.forge.hub
         return self.undo.enter_context(
             ControlledForge(

@@ -13,7 +13,7 @@ from loopback import Handler, serving
 
 from runbook_lib.clients.gitlab.models import Bridge, NoSuchRef, Pipeline, PipelineJob
 from runbook_lib.errors import RunbookError
-from runbook_lib.transport.ranges import Web
+from runbook_lib.transport.web import Web
 from runbook_lib.world.ports import SecondCi
 
 TOKEN = "secret-of-gitlab"

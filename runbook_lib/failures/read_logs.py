@@ -26,12 +26,12 @@ from runbook_lib.failures.failure import FailedJob, Failure
 from runbook_lib.failures.log_scanner import Scanner
 from runbook_lib.failures.log_summary import LogSummary
 from runbook_lib.text.redact import Redactor
-from runbook_lib.transport import remote_zip
+from runbook_lib.transport import archives
+from runbook_lib.transport.archives import Tail
 from runbook_lib.transport.downloads import Download, MissingFile
-from runbook_lib.transport.remote_zip import Tail
 
 if TYPE_CHECKING:
-    from runbook_lib.transport.ranges import Web
+    from runbook_lib.transport.web import Web
 
 #: Number of jobs, and of logs of all jobs, that are read concurrently.
 JOBS, WORKERS = 40, 32
@@ -103,20 +103,18 @@ def diagnose_all(
 
     A failure reports logs that could not be read.  ``hide`` removes secrets, by default those of this environment.
     """
-    from runbook_lib.transport.ranges import Web  # its library takes longer to import than most bumps need
+    from runbook_lib.transport.web import Web  # its library takes longer to import than most bumps need
 
     hide = hide or Redactor(os.environ).text
     with ExitStack() as stack:
         open_web = stack.enter_context(web or Web(JOBS + workers))
         log_pool = ThreadPoolExecutor(workers, thread_name_prefix="logs")
-        job_pool = ThreadPoolExecutor(JOBS, thread_name_prefix="triage")
         tail = Tail()
         tail.size = _DIRECTORY
         reader = _JobReader(open_web, log_pool, tail, hide)
         try:
-            return open_web.each(job_pool, reader.diagnose, jobs, lambda logs: logs.job.name, progress)
+            return open_web.each(JOBS, reader.diagnose, jobs, lambda logs: logs.job.name, progress)
         finally:
-            job_pool.shutdown(cancel_futures=True)
             log_pool.shutdown(cancel_futures=True)
 
 
@@ -134,7 +132,7 @@ def diagnose_folder(path: Path, job: FailedJob | None = None, *, hide: Callable[
                 files = sorted(filter(_is_log, path.rglob("*")))
                 logs = [_file_log(file, file.relative_to(path).as_posix()) for file in files]
             elif path.suffix == ".zip":
-                logs = _archive_logs(stack.enter_context(remote_zip.local(path)))
+                logs = _archive_logs(stack.enter_context(archives.local(path)))
             else:
                 logs = [_file_log(path, path.name)]
             if not logs:
@@ -176,7 +174,7 @@ class _JobReader:
 
     def _artifact(self, logs: JobLogs, first_rank: int | None) -> list[LogSummary]:
         assert logs.artifact is not None
-        with remote_zip.remote(logs.artifact.open(self.web), logs.size, self.tail) as archive:
+        with archives.remote(logs.artifact.open(self.web), logs.size, self.tail) as archive:
             return _read(logs.job, _archive_logs(archive), self.log_pool, first_rank)
 
     def _own_log(self, logs: JobLogs, *, complete: bool) -> LogSummary:
@@ -212,11 +210,11 @@ def _attempt(problems: list[str], name: str, read: Callable[[], T]) -> T | None:
     return None
 
 
-def _archive_logs(archive: remote_zip.Archive) -> list[_Log]:
+def _archive_logs(archive: archives.Archive) -> list[_Log]:
     logs = []
     for entry in archive.entries:
         if _is_log_name(entry.filename):
-            logs.append(_Log(entry.filename, remote_zip.modified(entry), partial(archive.stream, entry)))
+            logs.append(_Log(entry.filename, archives.modified(entry), partial(archive.stream, entry)))
     return logs
 
 
@@ -273,7 +271,7 @@ def _scan_all(pool: Executor, logs: Iterable[_Log]) -> list[LogSummary]:
 def _scan(log: _Log) -> LogSummary:
     scanner = Scanner(log.name, log.rank)
     try:
-        for piece in log.stream(remote_zip.FIRST):
+        for piece in log.stream(archives.FIRST):
             scanner.feed(piece)
     except (RunbookError, OSError) as error:
         return scanner.summary(f"{log.name} could not be read to its end: {error}")

@@ -9,7 +9,6 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,13 +20,13 @@ from runbook_lib.golden.match_artifacts import FunctionalTestJob, UploadMatch
 from runbook_lib.pins.bump import ImageType
 from runbook_lib.recipes.file_names import FOLDER, GoldenFileName, baseline_of
 from runbook_lib.system.files import cannot_write, make_folder, write
-from runbook_lib.transport import remote_zip
+from runbook_lib.transport import archives
+from runbook_lib.transport.archives import Member, Tail
 from runbook_lib.transport.downloads import Download
-from runbook_lib.transport.remote_zip import Member, Tail
 from runbook_lib.world.ports import SecondCi
 
 if TYPE_CHECKING:
-    from runbook_lib.transport.ranges import Web
+    from runbook_lib.transport.web import Web
 
 WORKERS = 24
 _MAX_NAME = 200
@@ -132,7 +131,7 @@ def collect(
             sentence = f"The job {states.get(job.state, f'was {job.state}')}: its golden values are not used."
             problems.append(CollectionProblem(job.name, sentence, by_job=True))
     requested = [match for match in source.matches if not match.job_ids.isdisjoint(jobs)]
-    from runbook_lib.transport.ranges import Web  # its library takes longer to import than most bumps need
+    from runbook_lib.transport.web import Web  # its library takes longer to import than most bumps need
 
     make_folder(into)
     with web or Web(workers) as open_web:
@@ -165,18 +164,14 @@ class _UploadReader:
     def read_all(
         self, matches: Sequence[UploadMatch], workers: int, progress: ProgressReport | None
     ) -> tuple[_ReadUpload, ...]:
-        pool = ThreadPoolExecutor(workers, thread_name_prefix="artifacts")
-        try:
-            return self.web.each(pool, self._read, matches, lambda match: match.jobs[0].name, progress)
-        finally:
-            pool.shutdown(cancel_futures=True)
+        return self.web.each(workers, self._read, matches, lambda match: match.jobs[0].name, progress)
 
     def _read(self, match: UploadMatch) -> _ReadUpload:
         upload = match.upload
         if upload.expired:
             return self._failed(match, "The artifact has expired. Run the test again.")
         try:
-            members = remote_zip.read(
+            members = archives.read(
                 self.source.download(upload).open(self.web), upload.size,
                 lambda names: match_artifacts.golden_members(names, gitlab=self.source.gitlab), self.tail, self._store,
             )  # fmt: skip

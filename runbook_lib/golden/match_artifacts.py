@@ -16,7 +16,7 @@ from typing import Literal
 
 from runbook_lib.clients.github.models import Artifact
 from runbook_lib.recipes.file_names import FOLDER, GoldenFileName, baseline_of
-from runbook_lib.transport.remote_zip import is_safe
+from runbook_lib.transport.archives import is_safe
 
 TestState = Literal["passed", "failed", "cancelled", "timed out", "skipped", "unfinished"]
 

@@ -1,11 +1,13 @@
 """Files that services offer, which are read in parts: what their readers know of them."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from runbook_lib.errors import RunbookError
 
 if TYPE_CHECKING:
-    from runbook_lib.transport.ranges import Web
+    from runbook_lib.transport.web import Web
 
 
 class MissingFile(RunbookError):
@@ -27,3 +29,15 @@ class Download(Protocol):
 
     def open(self, web: "Web") -> FileInParts:
         """Return the file for reading.  Raises Unreachable for a URL that may not be read."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """The URL of a file.  ``headers`` contain the token and go only to this origin."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def open(self, web: "Web") -> FileInParts:
+        """Return the file for reading; no request is sent yet.  Raises Unreachable for a URL that is not https."""
+        return web.open(self)

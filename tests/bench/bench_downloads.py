@@ -28,7 +28,7 @@ from runbook_lib.golden import collect
 from runbook_lib.golden.collect import GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob, UploadMatch
 from runbook_lib.recipes.file_names import GoldenFileName
-from runbook_lib.transport.ranges import Web
+from runbook_lib.transport.web import Web
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 import stores  # noqa: E402

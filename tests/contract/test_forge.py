@@ -14,7 +14,8 @@ from runbook_lib.clients.github.copy_pr_bot import complaint, refusals
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice.actions import LIFETIME
-from runbook_lib.transport.ranges import MissingFile, Web
+from runbook_lib.transport.downloads import MissingFile
+from runbook_lib.transport.web import Web
 from runbook_lib.world.ports import Forge
 
 SECRET = "ghp_" + "a1B2c3D4e5F6" * 3

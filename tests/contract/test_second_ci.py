@@ -13,7 +13,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.practice import seed
 from runbook_lib.practice.second_ci import PracticeSecondCi
 from runbook_lib.transport.downloads import Download, MissingFile
-from runbook_lib.transport.ranges import Web
+from runbook_lib.transport.web import Web
 from runbook_lib.world.ports import SecondCi
 
 DEV, BUILD = "docker/.ngc_version.dev", ".gitlab/stages/01.build.yml"

@@ -22,7 +22,8 @@ from runbook_lib.golden.collect import GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.text.redact import Redactor
-from runbook_lib.transport.ranges import Address, Web
+from runbook_lib.transport.downloads import Address
+from runbook_lib.transport.web import Web
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 AUTH = {"Authorization": "Bearer secret-of-the-forge"}

@@ -18,7 +18,7 @@ from whole_bump import Exchange, playing, whole
 from runbook_lib.bump import token_scopes
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import RunbookError
-from runbook_lib.transport.ranges import Web
+from runbook_lib.transport.web import Web
 
 pytestmark = pytest.mark.component("github-api")
 

@@ -27,8 +27,9 @@ from runbook_lib.golden import collect, match_artifacts
 from runbook_lib.golden.collect import GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob
 from runbook_lib.text.redact import Redactor
-from runbook_lib.transport import remote_zip
-from runbook_lib.transport.ranges import Address, Web
+from runbook_lib.transport import archives
+from runbook_lib.transport.downloads import Address
+from runbook_lib.transport.web import Web
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 GOLDEN, LOG = "golden_values_dev_dgx_h100.json", "logs/1/run/attempt_0/0/stderr.log"
@@ -223,7 +224,7 @@ def test_golden_values_have_a_size_limit_together(
     ranged: bool, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.ranges = ranged
-    monkeypatch.setattr(remote_zip, "LARGEST_CHOICE", 10_000)
+    monkeypatch.setattr(archives, "LARGEST_CHOICE", 10_000)
     data = zipped(*((f"golden_values_dev_p{number}.json", b" " * 3000) for number in range(12)))
     collection = golden(store, data, tmp_path / "into")
     assert len(collection.files) == 3

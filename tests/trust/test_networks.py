@@ -18,8 +18,9 @@ from runbook_lib.clients.registry.client import OciRegistry
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.git import command
 from runbook_lib.images.reference import ImageRef
-from runbook_lib.transport.ranges import Address, Web
+from runbook_lib.transport.downloads import Address
 from runbook_lib.transport.urls import is_loopback, may_redirect
+from runbook_lib.transport.web import Web
 
 TOKEN = "glpat-of-nobody"
 PROXIES = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")

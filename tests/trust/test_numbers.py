@@ -15,7 +15,8 @@ from runbook_lib.clients.registry.client import OciRegistry
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden import match_artifacts
 from runbook_lib.images.reference import ImageRef
-from runbook_lib.transport.ranges import Address, Web
+from runbook_lib.transport.downloads import Address
+from runbook_lib.transport.web import Web
 
 LONG = "9" * 5000
 HEADERS = [

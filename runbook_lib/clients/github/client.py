@@ -9,7 +9,7 @@ from runbook_lib.clients.github.connection import GitHubConnection
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.clients.github.models import Artifact, Comment, Issue, LabelEvent, Pull, WorkflowJob, WorkflowRun
 from runbook_lib.clients.replies import items_of, whole_number
-from runbook_lib.transport.ranges import Address
+from runbook_lib.transport.downloads import Address
 
 #: Where each permission to read shows: its name → a path.
 _PROBES = {

@@ -23,10 +23,9 @@ from runbook_lib.clients.github.errors import LOGIN_ADVICE, RIGHTS, Transient, r
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.text.redact import Redactor
 from runbook_lib.transport import urls
-from runbook_lib.transport.client import USER_AGENT, BoundedTransport
+from runbook_lib.transport.downloads import Address
+from runbook_lib.transport.http import USER_AGENT, Bounded
 from runbook_lib.transport.limits import TooLarge
-from runbook_lib.transport.ranges import Address
-from runbook_lib.transport.retries import Retries
 
 if TYPE_CHECKING:
     import githubkit
@@ -66,10 +65,10 @@ class GitHubConnection:
         self._url = httpx.URL(urls.service_address("GITHUB_API_URL", env.get("GITHUB_API_URL") or _API, _API))
         self._token = _token_for(env, str(self._url))
         self._redactor = Redactor({**env, "GITHUB_TOKEN": self._token})
-        retries = Retries(PAUSES, _PATIENCE, sleep)
-        self._transport = BoundedTransport(
-            deadline=DEADLINE, largest=replies.LARGEST, retries=retries, transport=transport
-        )
+        self._transport = Bounded(
+            deadline=DEADLINE, largest=replies.LARGEST, pauses=PAUSES, patience=_PATIENCE, transport=transport,
+            sleep=sleep,
+        )  # fmt: skip
         # githubkit keeps its connections in a context variable, and every cell of a notebook has a context of its own.
         self._context = contextvars.copy_context()
         # ETag, content and "has a further page" by request: an unchanged reply does not count against the rate limit.

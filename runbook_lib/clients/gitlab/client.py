@@ -17,10 +17,9 @@ from runbook_lib.clients.gitlab import models
 from runbook_lib.clients.gitlab.models import Branch, Bridge, FunctionalJob, NoSuchRef, Pipeline, PipelineJob, Project
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.transport import urls
-from runbook_lib.transport.client import Client
+from runbook_lib.transport.downloads import Address
+from runbook_lib.transport.http import Client, NoReply, pause_sentence
 from runbook_lib.transport.limits import TooLarge, parse_json
-from runbook_lib.transport.ranges import Address
-from runbook_lib.transport.retries import NoReply, request_of, retry_after
 
 TIMEOUT = 30.0  # seconds without a byte
 DEADLINE = 60.0  # seconds for a complete reply
@@ -170,7 +169,7 @@ class GitLab:
             message = " ".join(_message(reply.content).replace(self._token, "***").split())[:300].rstrip(".")
             kind = NoSuchRef if "reference not found" in message.lower() else RunbookError
             return kind(f"{problem} refuses it (HTTP {status}): {message}. Correct the cause, then run again.")
-        request = request_of(retry_after(reply.headers))
+        request = pause_sentence(reply.headers)
         if status == 429:
             return Unreachable(f"{problem} limits the rate of requests (HTTP 429).{request} Try again later.")
         return Unreachable(f"{problem} answered HTTP {status}.{request} Try again later.")

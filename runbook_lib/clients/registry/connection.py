@@ -16,9 +16,8 @@ import httpx
 from runbook_lib.clients.registry.credentials import CredentialLookup
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.transport import urls
-from runbook_lib.transport.client import Client, is_same_origin
+from runbook_lib.transport.http import Client, NoReply, is_same_origin, is_temporary, pause_sentence
 from runbook_lib.transport.limits import TooLarge, parse_json
-from runbook_lib.transport.retries import NoReply, is_temporary, request_of, retry_after
 
 _LARGEST = 4 * 2**20  # bytes; the specification lets a registry refuse larger manifests
 TIMEOUT = httpx.Timeout(10, connect=5)  # seconds
@@ -149,14 +148,14 @@ class Connection:
             raise self._unreachable(url, str(error)) from error
         except TooLarge as error:
             raise CannotTell(f"{url.host} sends more than {_LARGEST} bytes for {self.name}.") from error
-        if is_temporary(response.status_code):
+        if is_temporary(response):
             problem = f"it answers HTTP {response.status_code}"
-            raise self._unreachable(url, problem, retry_after(response.headers))
+            raise self._unreachable(url, problem, pause_sentence(response.headers))
         return response
 
-    def _unreachable(self, url: httpx.URL, problem: str, pause: float = 0.0) -> Unreachable:
+    def _unreachable(self, url: httpx.URL, problem: str, pause: str = "") -> Unreachable:
         return Unreachable(
-            f"The registry {self.name} could not be read at {url.host}: {problem}.{request_of(pause)} "
+            f"The registry {self.name} could not be read at {url.host}: {problem}.{pause} "
             "Try again later, check network and proxy, or set RUNBOOK_REGISTRY to a different URL for the registry."
         )
 

@@ -1,6 +1,9 @@
 """Requests with a deadline, a size limit, redirects that are judged, and further attempts."""
 
+import gzip
 import threading
+import tracemalloc
+import zlib
 from collections.abc import Callable
 
 import httpx
@@ -8,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib.transport.client import Client, join
-from runbook_lib.transport.limits import TooLarge
-from runbook_lib.transport.retries import NoReply, retry_after
+from runbook_lib.transport.http import Client, NoReply, join, requested_pause
+from runbook_lib.transport.limits import TooLarge, parse_json
 
 HOME = httpx.URL("https://forge.example")
 SECRET = {"PRIVATE-TOKEN": "secret-of-the-forge"}
@@ -46,7 +48,7 @@ def test_temporary_refusals_are_tried_again(replies: list[int], waits: list[floa
 def test_a_server_may_name_the_pause_within_limits(asked: str, waits: list[float]) -> None:
     slept: list[float] = []
     reply = client(lambda _: httpx.Response(429, headers={"Retry-After": asked}), slept).request("GET", HOME, {})
-    assert (reply.status_code, slept) == (429, waits)
+    assert (reply.status_code, slept) == (429, pytest.approx(waits, abs=0.1))
 
 
 def test_requests_that_must_not_be_repeated_are_sent_once() -> None:
@@ -121,9 +123,52 @@ def test_a_reply_is_limited_in_size() -> None:
     assert client(lambda _: httpx.Response(200, content=bytes(100))).request("GET", HOME, {}).content == bytes(100)
 
 
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [({"Retry-After": "1"}, b""), ({"X-RateLimit-Remaining": "0"}, b""), ({}, b"a secondary rate limit")],
+)  # fmt: skip
+def test_a_limit_of_the_rate_may_come_as_403(headers: dict[str, str], body: bytes) -> None:
+    queue = [httpx.Response(403, headers=headers, content=body), httpx.Response(200)]
+    assert client(lambda _: queue.pop(0)).request("GET", HOME, {}).status_code == 200
+    assert client(lambda _: httpx.Response(403, content=b"no")).request("GET", HOME, {}).status_code == 403
+
+
+def packed(data: bytes, encoding: str = "gzip") -> Handle:
+    headers = {"Content-Encoding": encoding}
+    return lambda _: httpx.Response(200, headers=headers, stream=httpx.ByteStream(data))
+
+
+def test_a_reply_is_unpacked_within_its_limit() -> None:
+    assert client(packed(gzip.compress(b"a" * 100), "GZIP")).request("GET", HOME, {}).content == b"a" * 100
+    packer = zlib.compressobj(9, wbits=31)
+    bomb = b"".join(packer.compress(bytes(2**20)) for _ in range(60)) + packer.flush()
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooLarge):
+            client(packed(bomb)).request("GET", HOME, {})
+        assert tracemalloc.get_traced_memory()[1] < 150 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("data", "encoding"), [(b"abc", "br"), (b"abc", "gzip, gzip"), (b"no gzip at all", "gzip")])
+def test_other_packing_is_no_reply(data: bytes, encoding: str) -> None:
+    with pytest.raises(NoReply):
+        client(packed(data, encoding)).request("GET", HOME, {})
+
+
+def test_json_is_read_by_its_letter() -> None:
+    assert parse_json(b'\xef\xbb\xbf{"a": [1, 2.5, null]}') == {"a": [1, 2.5, None]}
+    for text in (b"NaN", b'{"id": Infinity}', b"[-Infinity]", b"", b"<html>", b"[" * 10_000, '"a"'.encode("utf-16")):
+        with pytest.raises(ValueError):  # noqa: PT011 - of whatever kind
+            parse_json(text)
+    with pytest.raises(TooLarge):
+        parse_json(b"[" + b"[]," * 600_000 + b"1]")
+
+
 @given(st.text(st.characters(codec="latin-1")))
 def test_any_retry_after_is_a_number_of_seconds(value: str) -> None:
-    assert 0 <= retry_after(httpx.Headers([(b"Retry-After", value.encode("latin-1"))])) < 1e12
+    assert 0 <= requested_pause(httpx.Headers([(b"Retry-After", value.encode("latin-1"))])) < 1e12
 
 
 @given(st.text(max_size=40))

@@ -1,0 +1,273 @@
+"""HTTP as every client of this library speaks it.
+
+A reply has a deadline and a size limit; redirects are judged hop by hop; secrets go only to one origin; requests that
+only read are tried again after a temporary failure, and when a server asks for a pause, all threads wait.
+"""
+
+import email.utils
+import functools
+import os
+import re
+import ssl
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+import httpx
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.transport.limits import TooLarge, call_within
+from runbook_lib.transport.urls import is_loopback, may_redirect
+
+USER_AGENT = "base-image-runbook"
+_DEFAULTS = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "identity"}
+_REDIRECTS = 5
+_SLOWEST = 2**15  # bytes per second; a reply gets seconds for them beside its deadline
+
+
+class NoReply(Exception):
+    """A request without a reply; the reason is a part of a sentence in which "it" is the server."""
+
+
+class DirectOrProxied(httpx.BaseTransport):
+    """Connections that never use a proxy for this machine.
+
+    A proxy would receive the token in clear text, and would connect to its own machine.  NO_PROXY is not sufficient:
+    it would have to list every loopback address.
+    """
+
+    def __init__(self, most: int = 100) -> None:
+        """Raise RunbookError if the environment has an unusable proxy or certificate file."""
+        limits = httpx.Limits(max_connections=most, max_keepalive_connections=most)
+        names = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
+        try:
+            certificates = _read_certificates(*(os.environ.get(name, "") for name in names))
+            self._direct = httpx.HTTPTransport(verify=certificates, trust_env=False, limits=limits)
+            # A client, because httpx reads the proxy variables nowhere else.
+            self._environment = httpx.Client(verify=certificates, limits=limits)
+        except (ValueError, ImportError, OSError) as error:
+            raise RunbookError(
+                f"No connection could be set up ({type(error).__name__}). Check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY "
+                "(http:// or https:// addresses), and SSL_CERT_FILE (a file of certificates)."
+            ) from error
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request."""
+        if is_loopback(request.url.host):
+            return self._direct.handle_request(request)
+        return self._environment.send(request, stream=True, follow_redirects=False)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._direct.close()
+        self._environment.close()
+
+
+@functools.cache  # reading them takes longer than most requests
+def _read_certificates(_file: str, _folder: str, bundle: str) -> ssl.SSLContext:
+    context = httpx.create_ssl_context()
+    # httpx does not know this variable, which many companies set; it adds to the others.
+    if os.path.isfile(bundle):
+        context.load_verify_locations(cafile=bundle)
+    return context
+
+
+class Bounded(httpx.BaseTransport):
+    """Replies that are complete: read and unpacked within ``deadline`` seconds and ``largest`` bytes.
+
+    A GET is sent again after each of ``pauses``, in seconds, while it fails for a reason that may pass; a server that
+    asks for more than ``patience`` seconds gets no further request.  A request may have its own limit of bytes, in the
+    extension ``largest``, and in ``store`` a function that opens a file for the body of a reply with status 200.
+    Raises NoReply, and TooLarge.
+    """
+
+    def __init__(
+        self, *, deadline: float, largest: int, pauses: Sequence[float], patience: float,
+        transport: httpx.BaseTransport | None = None, sleep: Callable[[float], object] | None = None,
+    ) -> None:  # fmt: skip
+        self._deadline, self._largest, self._pauses, self._patience = deadline, largest, pauses, patience
+        self._transport = transport or DirectOrProxied()
+        self._sleep = sleep or time.sleep
+        self._not_before = 0.0
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request; return the reply, regardless of its status."""
+        for pause in (*(self._pauses if request.method == "GET" else ()), None):
+            if (delay := self._not_before - time.monotonic()) > 0:
+                self._sleep(delay)
+            response, asked = None, 0.0
+            try:
+                response = self._read(request)
+            except httpx.RequestError as error:
+                if pause is None or _is_tls(error) or isinstance(error, _TooSlow):
+                    raise NoReply(_explain(error)) from error
+            else:
+                if not is_temporary(response):
+                    return response
+                asked = requested_pause(response.headers)
+            if response and (pause is None or asked > self._patience):
+                return response
+            assert pause is not None
+            if asked:
+                self._not_before = max(self._not_before, time.monotonic() + max(pause, asked))
+            else:
+                self._sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _read(self, request: httpx.Request) -> httpx.Response:
+        end = time.monotonic() + self._deadline
+        try:  # httpx limits only the pause between two bytes
+            response = call_within(self._deadline, lambda: self._transport.handle_request(request))
+        except TimeoutError:
+            raise self._too_slow() from None
+        largest, store, size = request.extensions.get("largest", self._largest), None, 0
+        body: list[bytes] = []
+        with closing(response):
+            encoding = response.headers.get("Content-Encoding", "").strip().lower()
+            if encoding not in ("", "identity", "gzip", "x-gzip"):
+                raise httpx.DecodingError(f"it is compressed as {encoding[:40]!r}, which was not requested")
+            if response.status_code == 200 and "store" in request.extensions:
+                store, largest = request.extensions["store"](), LARGEST_FILE
+            for piece in response.iter_bytes():
+                size += len(piece)
+                if size > largest:
+                    raise TooLarge
+                if time.monotonic() > end + size / _SLOWEST:
+                    raise self._too_slow()
+                (store.write if store else body.append)(piece)
+        response.headers.pop("Content-Encoding", None)
+        return httpx.Response(response.status_code, headers=response.headers, content=b"".join(body))
+
+    def _too_slow(self) -> httpx.ReadTimeout:
+        return _TooSlow(f"it did not finish its answer within {self._deadline:g} s")
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._transport.close()
+
+
+#: Bytes of a file that a server without ranges may send.
+LARGEST_FILE = 8 * 2**30
+
+
+class _TooSlow(httpx.ReadTimeout):
+    """A reply that began and did not end in time."""
+
+
+class Client:
+    """Requests to a service at ``home`` and its redirects.
+
+    ``timeout`` limits the seconds without a byte; the other limits are those of Bounded.
+    """
+
+    def __init__(self, home: httpx.URL, *, timeout: httpx.Timeout, **limits: Any) -> None:
+        self.home = home
+        self._timeout = timeout
+        self._transport = Bounded(**limits)
+        # Not every user closes a client of GitLab, which lives as long as its step.
+        weakref.finalize(self, self._transport.close)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._transport.close()
+
+    def request(
+        self, method: str, url: httpx.URL, headers: Mapping[str, str], *, secret: Mapping[str, str] | None = None,
+        content: Any = None, follow: bool = True, source: httpx.URL | None = None, **extensions: Any,
+    ) -> httpx.Response:  # fmt: skip
+        """Return the complete reply, regardless of status; the headers ``secret`` go only to the origin of ``url``.
+
+        ``source`` is the URL that has led to ``url``, by default ``home``.  Raises NoReply, and TooLarge.
+        """
+        origin, source = url, source or self.home
+        for _ in range(_REDIRECTS + 1):
+            if not (url.host and may_redirect((source.scheme, source.host), (url.scheme, url.host))):
+                raise NoReply(
+                    f"{source.host} leads to {url.scheme}://{url.host}, which is not followed: a redirect must lead to "
+                    "https://, and never from the network to an address of this machine or of a private network"
+                )
+            own = (secret or {}) if is_same_origin(url, origin) else {}
+            # Not an httpx client: it would keep cookies, which takes as much processor time as the rest of a request.
+            request = httpx.Request(
+                method, url, headers={**_DEFAULTS, **headers, **own}, json=content,
+                extensions={"timeout": self._timeout.as_dict(), **extensions},
+            )  # fmt: skip
+            response = self._transport.handle_request(request)
+            response.request = request
+            if not (follow and response.has_redirect_location):
+                return response
+            source, url = url, join(url, response.headers["Location"])
+        raise NoReply("it redirects without end")
+
+
+def is_same_origin(url: httpx.URL, origin: httpx.URL) -> bool:
+    """Return True if scheme, host and port are the same, so that a secret of the origin may go to the URL."""
+    return (url.scheme, url.netloc) == (origin.scheme, origin.netloc)
+
+
+def join(source: httpx.URL, location: str) -> httpx.URL:
+    """Return the target of a Location header; a URL without a host if it is not a URL."""
+    try:
+        return source.join(location)
+    except httpx.InvalidURL:
+        return httpx.URL("")
+
+
+def is_temporary(response: httpx.Response) -> bool:
+    """Return True if the same request may succeed later: GitHub's limits of the rate come as 403, too."""
+    status, headers = response.status_code, response.headers
+    if status == 403:
+        named = b"rate limit" in response.content[:4096].lower()
+        return named or "Retry-After" in headers or headers.get("X-RateLimit-Remaining") == "0"
+    return status in (408, 429) or status >= 500
+
+
+def requested_pause(headers: Mapping[str, str]) -> float:
+    """Return the seconds in Retry-After (a number or a date, by the server's own clock), else in GitHub's headers."""
+    value, reset = headers.get("Retry-After", ""), headers.get("X-RateLimit-Reset", "")
+    if re.fullmatch(r"[0-9]{1,9}", value):
+        return float(value)
+    if (date := _timestamp(value)) is not None:
+        return max(0.0, date - (_timestamp(headers.get("Date", "")) or time.time()))
+    if headers.get("X-RateLimit-Remaining") == "0" and re.fullmatch(r"[0-9]{1,11}", reset):
+        return max(1.0, int(reset) - time.time())
+    return 0.0
+
+
+def pause_sentence(headers: Mapping[str, str]) -> str:
+    """Return a sentence about the pause that a server asks for; empty if there is none."""
+    pause = requested_pause(headers)
+    return f" It asks for a pause of {pause:.0f} s." if pause else ""
+
+
+def _timestamp(value: str) -> float | None:
+    try:
+        return email.utils.parsedate_to_datetime(value).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _is_tls(error: BaseException | None) -> bool:
+    """Return True if a certificate or its handshake is behind an error."""
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def _explain(error: Exception) -> str:
+    """Return why there was no reply, as a part of a sentence in which "it" is the server."""
+    if _is_tls(error):
+        advice = "a company's own CA goes into SSL_CERT_FILE"
+        if re.search("expired|not yet valid", str(error)):
+            clock = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+            advice = f"{advice}; is this machine's clock ({clock}) right?"
+        return f"its TLS certificate is not accepted ({error}); {advice}"
+    if isinstance(error, _TooSlow | httpx.DecodingError):
+        return str(error)
+    if isinstance(error, httpx.TimeoutException):
+        return "it did not answer in time"
+    if isinstance(error, httpx.ProxyError):
+        return "the proxy refused the connection; check HTTPS_PROXY and NO_PROXY"
+    return f"the connection failed ({str(error) or type(error).__name__})"

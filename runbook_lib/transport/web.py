@@ -1,0 +1,178 @@
+"""Files that are read in parts, by many threads, over HTTP.
+
+A forge replies with a redirect to its storage, with a URL that is valid for a short time.  The token goes only to the
+forge.  A server without ranges sends the complete file, which goes to a temporary one.
+"""
+
+import os
+import re
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import IO, Self, TypeVar
+
+import httpx
+
+from runbook_lib.errors import Unreachable
+from runbook_lib.transport.downloads import Address, MissingFile
+from runbook_lib.transport.http import Client, DirectOrProxied, NoReply, is_temporary, pause_sentence
+from runbook_lib.transport.limits import TooLarge
+from runbook_lib.transport.urls import is_private
+
+_TIMEOUT = httpx.Timeout(30, connect=10)  # seconds without a byte
+_DEADLINE = 60.0  # seconds for a reply, beside those that its bytes take
+PAUSES = (0.5, 2.0, 8.0)  # seconds before each further attempt
+_PATIENCE = 120.0  # seconds; if a server asks for a longer pause, the user has to retry
+_REFUSAL = 2**16  # bytes of a reply that is no file
+# int() refuses numbers of thousands of digits, and no file has more bytes than this.
+_NUMBER = "([0-9]{1,18})"
+_PART, _UNSATISFIED = re.compile(rf"bytes {_NUMBER}-{_NUMBER}/{_NUMBER}"), re.compile(rf"bytes \*/{_NUMBER}")
+
+#: Meanings of replies without a file.
+_MISSING = {
+    401: "does not let this token read it", 403: "does not let this token read it",
+    404: "does not find it, or not for this token", 410: "reports that it has expired",
+}  # fmt: skip
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Web:
+    """Connections for ``workers`` threads, made when the first is needed."""
+
+    def __init__(
+        self, workers: int, *, transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], object] | None = None,
+    ) -> None:  # fmt: skip
+        self._workers, self._transport = workers, transport
+        self.stopped = threading.Event()
+        self._sleep = sleep or self.stopped.wait
+        self._client: Client | None = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stopped.set()
+        if self._client:
+            self._client.close()
+
+    def open(self, address: Address) -> "RemoteFile":
+        """Return a file for reading; no request is sent yet.  Raises Unreachable like RemoteFile."""
+        return RemoteFile(self, address)
+
+    @property
+    def client(self) -> Client:
+        """The client of all threads.  Raises RunbookError if no connection can be set up."""
+        with self._lock:
+            if self._client is None:
+                transport = self._transport or DirectOrProxied(2 * self._workers)
+                self._client = Client(
+                    httpx.URL(""), timeout=_TIMEOUT, deadline=_DEADLINE, largest=_REFUSAL, pauses=PAUSES,
+                    patience=_PATIENCE, transport=transport, sleep=self._sleep,
+                )  # fmt: skip
+            return self._client
+
+    def each(
+        self, threads: int, work: Callable[[T], R], items: Sequence[T], name: Callable[[T], str],
+        progress: Callable[[int, int, str], object] | None = None,
+    ) -> tuple[R, ...]:  # fmt: skip
+        """Return the results of ``work`` for all items, in order, computed in that many threads.
+
+        ``progress`` receives the number of results, the number of items, and the name of the last item.  An exception,
+        Ctrl-C too, stops all requests, so that no thread is waited for.
+        """
+        pool = ThreadPoolExecutor(threads, thread_name_prefix="downloads")
+        try:
+            futures = {pool.submit(work, item): item for item in items}
+            for done, future in enumerate(as_completed(futures), 1):
+                future.result()
+                if progress:
+                    progress(done, len(items), name(futures[future]))
+            return tuple(future.result() for future in futures)
+        except BaseException:
+            self.stopped.set()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+class RemoteFile:
+    """One file on a server."""
+
+    def __init__(self, web: Web, address: Address) -> None:
+        """Raise Unreachable for a URL that is not https, or of this machine."""
+        self._web = web
+        self._headers = address.headers
+        try:
+            self._origin = httpx.URL(address.url)
+        except httpx.InvalidURL:
+            self._origin = httpx.URL("")
+        if not self._origin.host or not is_private(self._origin.scheme, self._origin.host):
+            raise Unreachable("The forge returned a download URL that is not https://.")
+        self._stored = self._origin  # the target of the redirects
+        self.size = 0  # bytes, known after the first part
+        self._complete: IO[bytes] | None = None  # the file of a server without ranges
+
+    def part(self, start: int, size: int) -> bytes:
+        """Return ``size`` bytes from ``start``, or fewer at the end.
+
+        Raises MissingFile or Unreachable; for a server without ranges OSError, if the file cannot be stored.
+        """
+        if self._complete:
+            return os.pread(self._complete.fileno(), size, start)
+        response = self._request(self._stored, start, size)
+        if response.status_code in (401, 403, 404) and self._stored != self._origin:  # the storage's URL has expired
+            response = self._request(self._origin, start, size)
+        host, status = response.url.host, response.status_code
+        if is_temporary(response):
+            problem = (
+                f"it answers HTTP {status}" if status >= 500 else f"it limits the rate of requests (HTTP {status})"
+            )
+            pause = pause_sentence(response.headers)
+            raise Unreachable(f"{host} could not be read: {problem}.{pause} Try again later.")
+        if problem := _MISSING.get(status, ""):
+            raise MissingFile(f"{host} {problem} (HTTP {status})")
+        self._stored = response.url
+        if self._complete:
+            return os.pread(self._complete.fileno(), size, start)
+        content_range = response.headers.get("Content-Range", "")
+        if status == 416 and (match := _UNSATISFIED.fullmatch(content_range)):
+            self.size = int(match[1])
+            return b""
+        match = _PART.fullmatch(content_range)
+        if status != 206 or match is None:
+            raise Unreachable(f"{host} answered a request for a file with an unusable HTTP {status}.")
+        first, last, self.size = map(int, match.groups())
+        if first != start or not last - first + 1 == len(response.content) == min(size, self.size - first):
+            raise Unreachable(f"{host} sent a different part of the file than requested.")
+        return response.content
+
+    def _request(self, address: httpx.URL, start: int, size: int) -> httpx.Response:
+        """Return the reply to a request for a part, or with status 200 set the complete file."""
+        host, stored = self._origin.host, list[IO[bytes]]()
+        if self._web.stopped.is_set():
+            raise Unreachable(f"Reading from {host} was cancelled.")
+
+        def store() -> IO[bytes]:
+            stored.append(tempfile.TemporaryFile())  # noqa: SIM115
+            weakref.finalize(self, stored[-1].close)
+            return stored[-1]
+
+        try:
+            response = self._web.client.request(
+                "GET", address, {"Range": f"bytes={start}-{start + size - 1}"}, source=self._origin,
+                secret=self._headers if address == self._origin else {}, largest=max(size, _REFUSAL), store=store,
+            )  # fmt: skip
+        except NoReply as error:
+            raise Unreachable(f"{host} could not be read: {error}. Try again later.") from error
+        except TooLarge as error:
+            raise Unreachable(f"{host} sent more than was requested, which was not read.") from error
+        if response.status_code == 200:
+            stored[-1].flush()
+            self.size, self._complete = stored[-1].tell(), stored[-1]
+        return response
