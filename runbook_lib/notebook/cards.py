@@ -33,15 +33,10 @@ _OPTIONS: Mapping[str, tuple[str, str, Kind]] = {
     "search": ("s", "Search for the cause (bisect-image)", "hold"),
     "reenable": ("e", "Re-enable", "reenable"),
 }
-#: The columns of triage's table that a card shows, and their labels.
-_TRIAGE = {
-    "class": "Class", "on the base branch": "On the base branch", "history": "History", "flaky before": "Flaky before",
-    "next": "Advice",
-}  # fmt: skip
 _PLOT = re.compile(r"(?:[0-9a-z-]{1,40}\.(?:[0-9]\.)?)?plot-[0-9]{1,3}\.svg")
 #: The time at which the runner received a line of a log.
 _STAMP = re.compile(r"^\d{4}-\d\d-\d\dT[0-9:.]{8,20}Z ")
-_MOST_LINES, _MOST_FILES = 12, 200
+_MOST_FILES = 200
 
 
 @dataclass(frozen=True)
@@ -60,22 +55,41 @@ class Option:
 class Card:
     """A question of a run, as its record has it, with the decisions that answer it.
 
-    ``plot`` is an SVG in base64, ``lines`` are those of the log at ``log`` that matter, and ``held`` is the reason for
-    which a person put the merge on hold because of these values.
+    ``plot`` is an SVG in base64, and ``held`` is the reason for which a person put the merge on hold because of these
+    values.
     """
 
     question: Mapping[str, Any]
     options: tuple[Option, ...]
-    details: tuple[tuple[str, str], ...]
     plot: str = ""
     held: str = ""
-    lines: tuple[str, ...] = ()
-    log: str = ""
 
     @property
     def facts(self) -> Mapping[str, Any]:
         """What was measured."""
         return self.question.get("facts") or {}
+
+    @property
+    def details(self) -> Iterator[tuple[str, str]]:
+        """What else is known, with labels."""
+        facts = self.facts
+        judged = str(facts.get("judged", self.question.get("why", "")))
+        if judged and facts.get("numbers") and judged.rstrip(".") != str(facts["numbers"]).rstrip("."):
+            yield "Judged", judged
+        for label in ("before", "history", "advice"):
+            if facts.get(label):
+                yield label.capitalize(), str(facts[label])
+        yield from (facts.get("details") or {}).items()
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of the log that matter."""
+        return [_STAMP.sub("", str(line)) for line in self.facts.get("lines", ())]
+
+    @property
+    def log(self) -> str:
+        """The address of the log."""
+        return str(self.facts.get("log", ""))
 
     @property
     def title(self) -> str:
@@ -181,23 +195,18 @@ def read(bump: Path, file: Path | None = None, *, offers: bool = False) -> tuple
     if not bump.is_dir():
         return ()
     newest = {run["notebook"]["name"]: run for run in with_steps(read_records(bump).readable)}
-    known, failures, evidence = decisions.read(file or bump / decisions.NAME), [], []
-    if triage := newest.get(notebooks.BROKEN_TESTS):
-        place = bump / triage["id"]
-        tables = (place / f"{triage.get('prefix', '')}{name}.csv" for name in ("failures", "evidence"))
-        failures, evidence = map(run_file.rows, tables)
-    cards = {}
+    known, cards = decisions.read(file or bump / decisions.NAME), {}
     for name, run in newest.items():
         for question in run.get("decisions") or () if name != notebooks.BUMP else ():
             if offers or question["question"] != "reenable":
                 card = make(question, bump / run["id"], known)
-                cards[card.id] = _with_triage(card, failures, evidence)
+                cards[card.id] = card
     return tuple(sorted(cards.values(), key=lambda card: (not card.danger, not card.files, card.id)))
 
 
 def make(question: Mapping[str, Any], folder: Path | None = None, known: Decisions | None = None) -> Card:
     """Return the card of a question; ``folder`` is that of the record with the plot, ``known`` what was decided."""
-    card = Card(question, (), tuple(_details(question)))
+    card = Card(question, ())
     facts, kind, plot = card.facts, str(question["question"]), str(card.facts.get("plot", ""))
     test = card.title if kind == "broken" else str(facts.get("test", ""))
     subjects = {"broken": test, "rerun": test, "search": card.command and card.title}
@@ -211,28 +220,3 @@ def make(question: Mapping[str, Any], folder: Path | None = None, known: Decisio
     return replace(
         card, options=tuple(options), plot=base64.b64encode(svg.encode()).decode(), held=hold.reason if hold else ""
     )  # fmt: skip
-
-
-def _details(question: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    facts: Mapping[str, Any] = question.get("facts") or {}
-    judged = str(facts.get("judged", question.get("why", "")))
-    if judged and facts.get("numbers") and judged.rstrip(".") != str(facts["numbers"]).rstrip("."):
-        yield "Judged", judged
-    for label in ("before", "history", "advice"):
-        if facts.get(label):
-            yield label.capitalize(), str(facts[label])
-
-
-def _with_triage(card: Card, failures: list[dict[str, str]], evidence: list[dict[str, str]]) -> Card:
-    """Add triage's facts about the card's test: class, advice, base branch, history and log lines."""
-    tests = {option.subject for option in card.options if option.choice in ("broken", "rerun")}
-    for row in failures:
-        if f"{row.get('test') or row.get('job', '').partition(' - ')[0]}@{row.get('platform', '')}" not in tests:
-            continue
-        details = [(label, row[column]) for column, label in _TRIAGE.items() if row.get(column)]
-        job = (row.get("job"), row.get("platform"))
-        lines = [_STAMP.sub("", line["text"]) for line in evidence if (line.get("job"), line.get("platform")) == job]
-        known = {text for _, text in details}
-        own = [(label, text) for label, text in card.details if text not in known]
-        return replace(card, details=(*own, *details), lines=tuple(lines[-_MOST_LINES:]), log=row.get("url", ""))
-    return card

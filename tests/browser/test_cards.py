@@ -28,15 +28,11 @@ def request_decisions(lab: Lab) -> None:
         asked.append({"question": "accept", "subject": name, "why": "w", "suggestion": suggestion, "facts": facts})
     record(lab.audit, "05-golden-values", "waiting", bump=bump, decisions=asked, files={"plot-1.svg": PLOT})
     asked = []
-    rows = "job,class,platform,next,url,test\n"
     for name in TESTS:
-        asked.append(
-            {"question": "broken", "subject": name, "why": "w", "suggestion": "it hangs", "facts": {"test": name}}
-        )
-        rows += f"{name},hang,dgx_h100,Read the log.,https://example.org/log,{name.partition('@')[0]}\n"
-    evidence = "job,platform,text\n" + "".join(f"{name},dgx_h100,{'x' * 300}\n" for name in TESTS)
-    files = {"failures.csv": rows, "evidence.csv": evidence}
-    record(lab.audit, "06-broken-tests", "waiting", bump=bump, at=1, decisions=asked, files=files)
+        facts = {"test": name, "details": {"Class": "hang", "Advice": "Read the log."}, "lines": ["x" * 300]}
+        facts["log"] = "https://example.org/log"
+        asked.append({"question": "broken", "subject": name, "why": "w", "suggestion": "it hangs", "facts": facts})
+    record(lab.audit, "06-broken-tests", "waiting", bump=bump, at=1, decisions=asked)
 
 
 @pytest.mark.component("axe")

@@ -33,7 +33,7 @@ def test_an_answer_outlives_a_new_request() -> None:
     view.offer([second], keep=True)  # the answered one is no longer requested
     assert view.shown == [before[1], before[0]]
     (changed,) = broken("a@x")
-    changed = replace(changed, log="https://x/2")
+    changed = replace(changed, plot="UA==")
     view.shown[1].reason.value = "known"
     view.offer([changed], keep=True)
     assert answers(view) == {"a@x": ("broken", "known")}

@@ -27,6 +27,8 @@ _PROPOSED = frozenset({
     "hang", "out of memory", "shape", "import error", "resume mismatch", "CUDA error", "crash", "configuration",
     "program error", "unknown",
 })  # fmt: skip
+#: Lines of a log that a question shows.
+_MOST_LINES = 12
 #: The scopes of tests that GitHub runs.
 _GITHUB_SCOPES = frozenset({"mr-github", "mr-github-slim", "L0", "L1"})
 
@@ -218,6 +220,12 @@ def _question(
     """Return a question; ``judged`` is the part of ``why`` that neither the cause nor the base branch says."""
     facts: dict[str, object] = {"test": test, "numbers": job.failure.cause, "judged": judged, "search": search}
     facts |= {"key": _digest(job), "run": run.number, "attempt": run.attempt}
+    details = {
+        "Class": job.failure.kind, "On the base branch": job.comparison,
+        "History": job.failure.details.get("history", ""), "Flaky before": job.flaky_before, "Advice": job.failure.next,
+    }  # fmt: skip
+    facts["details"] = {label: text for label, text in details.items() if text}
+    facts |= {"lines": list(job.failure.evidence)[-_MOST_LINES:], "log": job.failure.url}
     return Question("broken", test, why, suggestion, facts)
 
 
