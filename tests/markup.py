@@ -30,7 +30,7 @@ def a_run(text: str) -> dict[str, Any]:
         "inputs": {text: text, "digest": text, "requirements": [{"kind": text, "state": text, "evidence": text}]},
         "links": {text: text, "PR": text}, "warnings": [text], "exceptions": [{"exception": text, "reason": text}],
         "outcome": {"sentence": text, "next": {"because": text}}, "effects": effects,
-        "parameters": {"given": {text: text}, "resolved": {"tag": text, "broken": f"{text}: {text}"}},
+        "parameters": {text: text, "tag": text, "broken": f"{text}: {text}"},
         "checks": [{"name": text, "status": text, "detail": text}],
     }  # fmt: skip
 

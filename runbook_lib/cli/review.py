@@ -85,9 +85,8 @@ def _given(folder: Path) -> dict[str, Any]:
     """Return the parameters that were given to the bump's newest run, except for its mode and its CI run."""
     for run in reversed(read_records(folder).readable):
         parameters = run.get("parameters") or {}
-        if run["notebook"]["name"] == notebooks.BUMP and parameters.get("given"):
-            kept = [name for name in parameters["given"] if name not in ("mode", "run_id")]
-            return {name: parameters["resolved"].get(name) for name in kept}
+        if run["notebook"]["name"] == notebooks.BUMP and parameters:
+            return {name: value for name, value in parameters.items() if name not in ("mode", "run_id")}
     raise RunbookError(f"No run of bump was found in {folder}. Run it once: it asks for the decisions.")
 
 

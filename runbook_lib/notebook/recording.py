@@ -20,13 +20,8 @@ ENGINE = "RUNBOOK_ENGINE"
 
 def open_run(root: Path, identity: Identity, name: str, parameters: Mapping[str, object]) -> Path:
     """Open the record of a run that starts now, close those of killed runs, and return its folder."""
-    return archive.begin(
-        root,
-        identity,
-        {"name": name, "sha256": None},
-        engine=provenance.parent_process() if os.environ.get(ENGINE) else None,
-        parameters={"given": dict(parameters), "resolved": dict(parameters)},
-    )
+    engine = provenance.parent_process() if os.environ.get(ENGINE) else None
+    return archive.begin(root, identity, name, parameters, engine=engine)
 
 
 def end(folder: Path, failure: Mapping[str, object] | None = None) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import platformdirs
@@ -58,30 +59,30 @@ def default(notebook: Path | None = None) -> Path:
 def begin(
     root: Path,
     identity: Identity,
-    notebook: Mapping[str, object],
+    notebook: str,
+    parameters: Mapping[str, object] = MappingProxyType({}),
     *,
-    checkout: Path | None = None,
-    env: Mapping[str, str] = os.environ,
-    **fields: object,
+    engine: Mapping[str, object] | None = None,
 ) -> Path:
     """Begin the record of a run: create its folder with a run.json, and return it.  Raises RunbookError.
 
-    ``notebook`` has its ``name``, ``fields`` are more of run.json.  Dead runs of the same bump are closed first.
+    ``engine`` is the process that closes it, if not the kernel.  Dead runs of the same bump are closed first.
     """
     started = clock.now()
-    run: dict[str, Any] = Redactor(env).data(
+    run: dict[str, Any] = Redactor(os.environ).data(
         {
-            "id": run_file.record_id(started, str(notebook["name"])),
+            "id": run_file.record_id(started, notebook),
             "state": "running",
             "bump": identity.as_json(),
-            "notebook": notebook,
+            "notebook": {"name": notebook},
+            "parameters": dict(parameters),
             "library": provenance.library(),
             "requirements": provenance.requirements(),
-            "who": provenance.who(env, checkout),
+            "who": provenance.who(os.environ),
             "process": provenance.process(),
+            "engine": engine,
             "started": clock.stamp(started),
             "ended": None,
-            **fields,
         }
     )
     RecordStore(root).create()

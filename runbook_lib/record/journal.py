@@ -5,7 +5,6 @@ Each line is appended at once, so that a killed notebook loses nothing.
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,6 @@ from typing import Any
 
 from runbook_lib.checks import Next
 from runbook_lib.record.run_file import JOURNAL, State
-
-#: Matches a failed run's sentence if it already names the cell.
-CELL_REFERENCE = re.compile(r", cell \d+(?:\)$| raised )")
-
 
 #: The state of a step or run by the kind of the contribution that ends it.
 _ENDINGS: Mapping[str, State] = {"waiting": "waiting", "done": "done", "failure": "failed", "left out": "not run"}
@@ -121,11 +116,11 @@ def _add(fields: dict[str, Any], kind: str, entry: dict[str, Any]) -> None:
             fields["inputs"] |= dict(entry["values"])
         case "link":
             fields["links"] |= {str(entry["name"]): str(entry["url"])}
+            if not entry["url"]:
+                del fields["links"][entry["name"]]
         case "warning":
             if (warning := str(entry["sentence"])) not in fields["warnings"]:  # several steps notice the same
                 fields["warnings"].append(warning)
-        case "no link":
-            fields["links"].pop(str(entry["name"]), None)
         case "conditions":
             fields["conditions"] += [dict(condition) for condition in entry["conditions"]]
         case "failure" | "left out":

@@ -19,7 +19,7 @@ from runbook_lib.decisions import Decision
 from runbook_lib.errors import RunbookError
 from runbook_lib.model import Outcome
 from runbook_lib.notebooks import BUMP
-from runbook_lib.record.journal import CELL_REFERENCE, collect, failed_checks, file_prefix, fingerprint
+from runbook_lib.record.journal import collect, failed_checks, file_prefix, fingerprint
 from runbook_lib.record.run_file import JOURNAL
 from runbook_lib.system.clock import now, stamp
 from runbook_lib.system.files import cannot_write, write
@@ -122,10 +122,7 @@ class Recorder:
         if evidence.inputs:
             self.add_inputs(**evidence.inputs)
         for name, url in evidence.links.items():
-            if url is None:
-                self._add("no link", name=name)
-            else:
-                self.link(name, url)
+            self.link(name, url)
         for name, rows in evidence.tables.items():
             self.table(name, rows)
         self.diff(evidence.diff)
@@ -146,10 +143,9 @@ class Recorder:
                 self._warned.add(sentence)
                 self._add("warning", sentence=sentence)
 
-    def link(self, name: str, url: str) -> None:
-        """Add a URL that belongs to the run, such as the pull request's."""
-        if url:
-            self._add("link", name=name, url=url)
+    def link(self, name: str, url: str | None) -> None:
+        """Add a URL that belongs to the run, such as the pull request's; without one, remove an earlier one."""
+        self._add("link", name=name, url=url or "")
 
     def table(self, name: str, rows: Iterable[Mapping[str, object]]) -> None:
         """Store the rows as ``<name>.csv`` in the record."""
@@ -226,9 +222,6 @@ class Recorder:
         if not failed:
             return
         sentence = failed_checks(f"{check.name} ({check.detail.rstrip('.')})" for check in failed)
-        if len(failed) == 1 and CELL_REFERENCE.search(failed[0].detail):
-            # The check is a step whose detail already names the failure.
-            sentence = f"{failed[0].name}: {failed[0].detail}"
         raise RunbookError(self._redactor.text(sentence))
 
     def _add(self, kind: str, **fields: object) -> None:

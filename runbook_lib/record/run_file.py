@@ -129,7 +129,6 @@ def _require_valid(run: Mapping[str, Any], folder: Path) -> None:
     for name in ("inputs", "links", "who", "library", "parameters", "files", "process"):
         dict(run.get(name) or {})
     dict((run.get("who") or {}).get("ci") or {})
-    dict((run.get("parameters") or {}).get("resolved") or {})
     for name in ("effects", "checks", "exceptions", "steps", "decisions"):
         for entry in run.get(name) or ():
             entry.items()

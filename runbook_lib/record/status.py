@@ -135,8 +135,8 @@ def _reason(run: Predicate) -> str:
 
 def is_preview(run: Predicate) -> bool:
     """Return True for a run that could not change anything, whatever its final state."""
-    resolved = (run.get("parameters") or {}).get("resolved") or {}
-    return run["state"] == "previewed" or resolved.get("mode") == "preview"
+    mode = run.get("mode") or (run.get("parameters") or {}).get("mode")
+    return run["state"] == "previewed" or mode == "preview"
 
 
 def _next(state: str, deciding: Predicate) -> Next:
@@ -144,7 +144,7 @@ def _next(state: str, deciding: Predicate) -> Next:
     if state not in _BECAUSE:
         return Next()
     run = deciding.get("whole") or deciding
-    name, given = str(run["notebook"]["name"]), dict((run.get("parameters") or {}).get("given") or {})
+    name, given = str(run["notebook"]["name"]), dict(run.get("parameters") or {})
     if state == "in progress":
         name, given = BUMP, {each: value for each, value in given.items() if each in _OF_BUMP}
     return Next(_BECAUSE[state], name, given)

@@ -31,12 +31,12 @@ _CI = {
 }
 
 
-def who(env: Mapping[str, str], checkout: Path | None = None) -> dict[str, Any]:
+def who(env: Mapping[str, str]) -> dict[str, Any]:
     """Return the person as the operating system, git and a CI service know them, and the host."""
     return {
         "user": user(),
         "host": socket.gethostname(),
-        "git": _git_identity(checkout if checkout is not None and checkout.is_dir() else Path.cwd()),
+        "git": _git_identity(Path.cwd()),
         "ci": _ci(env),
     }
 

@@ -31,7 +31,7 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path))
 
 
-GIVEN = {"given": {"tag": "26.04-py3", "mode": "publish"}, "resolved": {"tag": "26.04-py3", "mode": "publish"}}
+GIVEN = {"tag": "26.04-py3", "mode": "publish"}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from runbook_lib.system.notify import notify
 
 INPUTS = {"inputs": {"tag": "26.04-py3"}}
 FOR_CI = {"outcome": {"sentence": "waiting for CI run 5 (3 of 7 jobs done)", "next": {}, "for_ci": True}}
-PREVIEW = {"parameters": {"resolved": {"mode": "preview"}}}
+PREVIEW = {"mode": "preview"}
 
 
 @pytest.fixture

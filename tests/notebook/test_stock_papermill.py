@@ -49,7 +49,7 @@ def test_a_step_leaves_a_closed_record(tmp_path: Path, audit: Path, folder: str,
     assert done.returncode == 0, done.stderr
     (record,) = records(audit)
     run = run_file.read(record)
-    assert (run["state"], run["parameters"]["given"]) == ("done", {"tag": "26.05-py3"})
+    assert (run["state"], run["parameters"]) == ("done", {"tag": "26.05-py3"})
     assert f"Record: {record.name}" in "".join(outputs(tmp_path / "out.ipynb"))
     assert (record / "executed.ipynb").is_file() is bool(engine)
     if engine:

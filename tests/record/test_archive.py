@@ -27,8 +27,8 @@ LINES: list[dict[str, Any]] = [
 NOTEBOOK: dict[str, Any] = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 
 
-def begin(root: Path, *lines: dict[str, Any], **fields: object) -> Path:
-    folder = archive.begin(root, BUMP, {"name": "bump"}, **fields)  # type: ignore[arg-type]
+def begin(root: Path, *lines: dict[str, Any], **parameters: object) -> Path:
+    folder = archive.begin(root, BUMP, "bump", parameters)
     (folder / run_file.JOURNAL).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     return folder
 
@@ -36,7 +36,7 @@ def begin(root: Path, *lines: dict[str, Any], **fields: object) -> Path:
 def test_a_record_from_its_beginning_to_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "do-not-tell-anybody")
     root = tmp_path / "audit"
-    folder = begin(root, *LINES, parameters={"resolved": {"note": "do-not-tell-anybody"}})
+    folder = begin(root, *LINES, note="do-not-tell-anybody")
     (folder / "table.csv").write_text("a\n1\n")
     assert (root.stat().st_mode & 0o777, folder.parent) == (0o700, root / "o-r/main/dev-26.04-py3")
     (open_run,) = archive.read_records(folder.parent).readable

@@ -82,8 +82,7 @@ def test_a_running_bump_names_its_current_step(tmp_path: Path, steps: list[str],
 @pytest.mark.parametrize("state", ["failed", "interrupted", "running", "previewed"])
 def test_a_preview_does_not_change_the_status(tmp_path: Path, state: str) -> None:
     record(tmp_path, "bump", "waiting", "Wait.")
-    parameters = {"resolved": {"mode": "preview"}}
-    record(tmp_path, "05-golden-values", state, "No run 77.", at=7, parameters=parameters, inputs={"run": 77})
+    record(tmp_path, "05-golden-values", state, "No run 77.", at=7, parameters={"mode": "preview"}, inputs={"run": 77})
     (found,) = status(tmp_path)
     assert (found.state, found.step, found.since) == ("waiting", "bump", "2026-04-01T00:00:30.000Z")
 

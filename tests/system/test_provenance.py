@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from runbook_lib.system import provenance
 
 
@@ -17,7 +19,7 @@ def test_distinguishes_a_process_from_a_later_one_with_the_same_id() -> None:
     assert not provenance.is_alive({**me, "pid": child.pid})
 
 
-def test_a_ci_run_names_its_actor(tmp_path: Path) -> None:
+def test_a_ci_run_names_its_actor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env = {
         "GITHUB_ACTIONS": "true", "GITHUB_ACTOR": "ada", "GITHUB_SERVER_URL": "https://github.com",
         "GITHUB_REPOSITORY": "o/r", "GITHUB_RUN_ID": "7", "CI": "true",
@@ -28,4 +30,5 @@ def test_a_ci_run_names_its_actor(tmp_path: Path) -> None:
         "url": "https://github.com/o/r/actions/runs/7",
     }
     assert provenance.who({})["ci"] is None
-    assert provenance.who({}, tmp_path)["git"] == "Ada Tester <ada@example.org>"
+    monkeypatch.chdir(tmp_path)
+    assert provenance.who({})["git"] == "Ada Tester <ada@example.org>"
