@@ -30,10 +30,9 @@ from runbook_lib.decisions import KINDS, Decision, Decisions
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice import seed
-from runbook_lib.practice.accounts import ACCOUNTS, ENGINEER
-from runbook_lib.practice.accounts import CONTRIBUTOR as STRANGER
 from runbook_lib.practice.hub import Hub
-from runbook_lib.practice.store import Store
+from runbook_lib.practice.store import ACCOUNTS, ENGINEER, Store
+from runbook_lib.practice.store import CONTRIBUTOR as STRANGER
 from runbook_lib.record import decisions, run_file
 from runbook_lib.record.recorder import Recorder
 from runbook_lib.record.run_file import Identity
@@ -104,7 +103,7 @@ class World:
         hub = self.forge.hub
         return self.undo.enter_context(
             ControlledForge(
-                self.home / "forge.sqlite", self.remote, repository=REPOSITORY, clock=hub.clock,
+                self.home / "forge.sqlite", self.remote, clock=hub.clock,
                 forks={CONTRIBUTOR: self.fork}, ci_seconds=hub.seconds,
             )
         )  # fmt: skip
@@ -293,7 +292,7 @@ def world(home: Path, before: Callable[[World], object] | None = None) -> Iterat
     with ExitStack() as undo:
         store = Store(home / "forge.sqlite")
         undo.callback(store.close)
-        hub = Hub(store, home / "remote.git", lambda: now[0], {CONTRIBUTOR: fork}, REPOSITORY, seconds=100)
+        hub = Hub(store, home / "remote.git", lambda: now[0], {CONTRIBUTOR: fork}, seconds=100)
         patched = undo.enter_context(pytest.MonkeyPatch.context())
         patched.setenv("GITHUB_REPOSITORY", REPOSITORY)
         patched.setattr(pulls, "DELAYS", (0, 0))

@@ -13,7 +13,7 @@ from local_server import ApiError
 from token_rights import TOKENS, Token
 from werkzeug.wrappers import Request, Response
 
-from runbook_lib.practice.store import TicketRecord
+from runbook_lib.practice.store import Ticket
 
 
 @dataclass
@@ -111,8 +111,8 @@ class ControlledForge(Forge):
     def _refuse_issues(self, request: Request, parts: Mapping[str, Any]) -> None:
         """Raise the error of a repository that has no issues; its pull requests are shown anyway."""
         if re.search(r"/issues(/[0-9]+)?$", request.path) and not request.path.startswith("/search/"):
-            ticket = self.hub.store.find(TicketRecord, parts.get("issue_number", 0))
-            if ticket is None or not ticket.is_pull:
+            ticket = self.hub.store.find(Ticket, parts.get("issue_number", 0))
+            if ticket is None or not ticket.base_ref:
                 raise ApiError(410, "Issues are disabled for this repo")
 
     def _set(self, name: str, value: object) -> None:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runbook_lib.practice.accounts import PracticeAccount
 from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.practice.hub import Hub
+from runbook_lib.practice.store import PracticeAccount
 
 
 @dataclass
@@ -36,8 +36,8 @@ class Controls:
 
     def break_jobs(self, *names: str, how: str = "") -> None:
         """Let every job fail whose name contains one of these; ``how`` is what its log says."""
-        self.set("broken jobs", list(names))
-        self.set("broken how", how)
+        self.set("script", dict.fromkeys(names, "broken"))
+        self.set("how", how)
 
     def refuse_deployment(self, sha: str = "next") -> None:
         """Let the deployment to the environment ``test`` fail for this commit, or for the next one authorized."""

@@ -12,10 +12,9 @@ from controls import Controls
 from werkzeug.wrappers import Request, Response
 
 from runbook_lib.clients.github.client import GitHub
-from runbook_lib.practice.accounts import ACCOUNTS, ENGINEER
 from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.practice.hub import Hub
-from runbook_lib.practice.store import Store
+from runbook_lib.practice.store import ACCOUNTS, ENGINEER, Store
 from runbook_lib.world.ports import Forge
 
 BRANCH = "bump/main/dev-26.04-py3"

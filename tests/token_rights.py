@@ -11,7 +11,7 @@ from typing import Literal
 from github_server.api import Route
 from local_server import ApiError, not_found
 
-from runbook_lib.practice.accounts import CONTRIBUTOR, ENGINEER, TOKEN, PracticeAccount
+from runbook_lib.practice.store import CONTRIBUTOR, ENGINEER, PracticeAccount
 
 _SSO_HELP = "https://docs.github.com/articles/authenticating-to-a-github-organization-with-saml-single-sign-on/"
 
@@ -36,7 +36,7 @@ class Token:
 
 _READABLE = ("actions", "contents", "deployments", "issues", "metadata", "pull_requests")
 TOKENS: Mapping[str, Token] = {
-    TOKEN: Token(ENGINEER),
+    "practice-token": Token(ENGINEER),
     "contributor-token": Token(CONTRIBUTOR),
     "sso-token": Token(ENGINEER, "sso"),
     "expired-token": Token(ENGINEER, "expired"),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from runbook_lib.clients.github.ci_status import platform_of
+from runbook_lib.clients.github.ci_status import on_base, platform_of
 from runbook_lib.clients.github.models import WorkflowJob, WorkflowRun
 from runbook_lib.failures.failure import Failure
 from runbook_lib.golden.ci_runs import BAD
@@ -66,12 +66,11 @@ class Comparison:
         return results
 
     def _finished_runs(self) -> list[WorkflowRun]:
-        """Return the finished runs of the same workflow on the base branch, newest first."""
+        """Return the finished runs of the same workflow on the base branch or in its merge queue, newest first."""
         finished = []
-        for other in self.github.runs(self.base):
-            # A branch in a fork may have the same name as the base.
-            same = other.name == self.run.name and other.id != self.run.id and not other.fork
-            earlier = self.run.head_branch != self.base or other.created < self.run.created
+        for other in (*self.github.runs(self.base), *self.github.runs(event="merge_group")):
+            same = other.name == self.run.name and other.id != self.run.id and on_base(other, self.base)
+            earlier = not on_base(self.run, self.base) or other.created < self.run.created
             ended = other.status == "completed" and other.conclusion in ("success", *BAD - {"cancelled"})
             if same and earlier and ended:
                 finished.append(other)

@@ -1,20 +1,139 @@
-"""The practice forge: the port `Forge`, in process."""
+"""The practice forge: the port `Forge`, in process, as one account sees it."""
 
+import functools
+import json
+import os
 import re
+import sqlite3
+import subprocess
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from runbook_lib.clients.github.models import GitHubRepository
-from runbook_lib.practice.access import transaction
-from runbook_lib.practice.accounts import ACCOUNTS
-from runbook_lib.practice.actions import Actions
-from runbook_lib.practice.hub import PracticeRefusal
-from runbook_lib.practice.pulls import PullRequests
-from runbook_lib.practice.tickets import Tickets
+from runbook_lib.clients.github.models import (
+    Artifact,
+    Comment,
+    GitHubRepository,
+    Issue,
+    LabelEvent,
+    Pull,
+    WorkflowJob,
+    WorkflowRun,
+)
+from runbook_lib.errors import RunbookError, Unreachable
+from runbook_lib.practice import ci, evidence
+from runbook_lib.practice.hub import Attempt, Hub, ListedJob, PracticeRefusal
+from runbook_lib.practice.store import ACCOUNTS, ENGINEER, PracticeAccount, Ticket
+from runbook_lib.text.redact import Redactor
+from runbook_lib.transport.downloads import MissingFile
+
+#: Lifetime of artifacts and logs; seconds.
+LIFETIME = 90 * 86400.0
+RUNNERS = {"dgx_h100": "nvidia-ci-aws-gpu-x8", "dgx_gb200": "nvidia-ci-aws-use2-gpu-x4"}
+_LONGEST_BODY = 65536  # characters
+
+T = TypeVar("T")
+P = ParamSpec("P")
 
 
-class PracticeForge(PullRequests, Tickets, Actions):
-    """The practice forge, as one account sees it."""
+class InvalidRequest(RunbookError):
+    """A request that GitHub answers with 422."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"The practice forge refuses it: {message}.")
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file without a server; ``read`` returns the content, or raises PracticeRefusal."""
+
+    read: Callable[[], bytes]
+
+    def open(self, web: object) -> "FileInMemory":
+        """Return the file for reading.  Raises MissingFile."""
+        try:
+            return FileInMemory(self.read())
+        except PracticeRefusal as error:
+            raise MissingFile(str(error)) from error
+
+
+@dataclass(frozen=True)
+class FileInMemory:
+    """A file that is read in parts."""
+
+    content: bytes
+
+    @property
+    def size(self) -> int:
+        """The size in bytes."""
+        return len(self.content)
+
+    def part(self, start: int, size: int) -> bytes:
+        """Return ``size`` bytes from ``start``, or fewer at the end."""
+        return self.content[start : start + size]
+
+
+def transaction(
+    method: Callable[Concatenate["PracticeForge", P], T],
+) -> Callable[Concatenate["PracticeForge", P], T]:
+    """Carry out a method in one transaction of the stored state, which an error undoes."""
+
+    @functools.wraps(method)
+    def call(self: "PracticeForge", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            with self.hub.store.transaction():
+                return method(self, *args, **kwargs)
+        except (sqlite3.Error, subprocess.CalledProcessError) as error:
+            raise Unreachable(f"The practice forge failed: {error}. Run the same command again.") from error
+
+    return call
+
+
+def moment(seconds: float) -> datetime:
+    """Return a time as GitHub shows it, in whole seconds; ``seconds`` since 1970."""
+    return datetime.fromtimestamp(int(seconds), UTC)
+
+
+class PracticeForge:
+    """The practice forge; the URLs of its objects lead to the folder ``pages``."""
 
     scopes: str | None = "repo, workflow"
+
+    def __init__(self, hub: Hub, pages: Path, account: PracticeAccount = ENGINEER) -> None:
+        self.hub, self.account, self._pages = hub, account, pages
+
+    @property
+    def repository(self) -> str:
+        """``owner/name``."""
+        return self.hub.repository
+
+    def close(self) -> None:
+        """Do nothing: the file is closed with the process."""
+
+    def url(self, page: str) -> str:
+        """Return the URL of a page, such as ``pull/10``, which the end of a run writes."""
+        return (self._pages / f"{page}.html").as_uri()
+
+    def public(self, value: T) -> T:
+        """Return text or data as it would be published: without secrets and characters that UTF-8 cannot encode."""
+        text = json.dumps(Redactor(os.environ).data(value), ensure_ascii=False)
+        public: T = json.loads(text.encode("utf-8", "replace"))
+        return public
+
+    def require_write(self, author: str = "") -> None:
+        """Raise PracticeRefusal if the account may not write to the repository, and is not the author."""
+        if not self.account.may_write and self.account.login != author:
+            raise PracticeRefusal("Must have admin rights to Repository.", 403)
+
+    def text(self, text: str) -> str:
+        """Return a text as it is published.  Raises InvalidRequest if it is too long."""
+        if len(text) > _LONGEST_BODY:
+            raise InvalidRequest(f"it is too long (maximum is {_LONGEST_BODY} characters)")
+        return self.public(text)
+
+    # -- the account and the repository -----------------------------------------------------------------------------
 
     def me(self) -> str:
         """Return the login of the account."""
@@ -33,35 +152,306 @@ class PracticeForge(PullRequests, Tickets, Actions):
         """Return True if an account may write to the repository; False also if this is unknown."""
         return self.account.may_write and login in ACCOUNTS and ACCOUNTS[login].may_write
 
+    def is_assignable(self, login: str) -> bool:
+        """Return True if issues may be assigned to this account."""
+        return login in ACCOUNTS and ACCOUNTS[login].may_write
+
     @transaction
     def last_author(self, path: str, ref: str) -> str:
         """Return the login of whoever last committed to a path; empty where no account is known."""
         logins = {account.email: account.login for account in ACCOUNTS.values() if account.email}
         commits = self.hub.home.history(self.resolve(ref), path)
-        return logins.get(self.hub.home.commit(commits[0]).author_email, "") if commits else ""
+        return logins.get(self.hub.home.show(commits[0], "%ae"), "") if commits else ""
 
     @transaction
     def behind(self, base: str, head: str) -> int:
         """Return the number of commits of a branch that are missing from another branch or a fork's commit."""
-        _, behind, fork_point = self.hub.home.compare(self.resolve(base), self.resolve(head))
-        if not fork_point:
-            raise PracticeRefusal(f"No common ancestor between {base} and {head}.")
-        return behind
+        return self.hub.home.compare(self.resolve(base), self.resolve(head))[1]
 
     def resolve(self, revision: str) -> str:
-        """Return a commit by branch, tag, ID or abbreviated ID; ``owner:branch`` names one of a fork.
-
-        Raises PracticeRefusal for anything else: of git's many ways to name a commit GitHub accepts these.
-        """
+        """Return a commit by branch or ID; ``owner:branch`` names one of a fork.  Raises PracticeRefusal."""
         owner, _, name = revision.rpartition(":")
         place = self.hub.places.get(owner or self.hub.owner)
-        if place is None or not re.fullmatch(r"[\w./+#@=-]+", name) or ".." in name or "@{" in name:
-            raise PracticeRefusal()
-        names = [f"refs/heads/{name}", f"refs/tags/{name}"]
-        if re.fullmatch("[0-9a-f]{7,40}", name):
-            names.append(name)
+        names = [f"refs/heads/{name}", *([name] if re.fullmatch("[0-9a-f]{40}", name) else [])]
         for full_name in names:
-            if sha := place.resolve(full_name):
+            if place and (sha := place.resolve(full_name)):
                 self.hub.home.fetch(place, sha)
                 return sha
         raise PracticeRefusal()
+
+    # -- pull requests ----------------------------------------------------------------------------------------------
+
+    @transaction
+    def pulls(self, head: str | None = None, base: str | None = None, state: str = "open") -> tuple[Pull, ...]:
+        """Return pull requests, newest first; ``head`` is ``owner:branch``."""
+        return tuple(
+            self.show_pull(ticket, mergeable=None)
+            for ticket in self.hub.tickets()
+            if ticket.base_ref
+            and state in ("all", ticket.state)
+            and head in (None, f"{ticket.head_owner}:{ticket.head_ref}")
+            and base in (None, ticket.base_ref)
+        )
+
+    @transaction
+    def pull(self, number: int) -> Pull:
+        """Return one pull request; its merge is computed on the first request, and shown from the second on."""
+        ticket = self._find_pull(number)
+        merged = self.hub.with_merge_commit(ticket) if ticket.state == "open" else ticket
+        if merged.merge_of != ticket.merge_of:
+            return self.show_pull(ticket, mergeable=None)
+        return self.show_pull(merged, merged.mergeable)
+
+    def _find_pull(self, number: int) -> Ticket:
+        ticket = self.hub.ticket(number)
+        if not ticket.base_ref:
+            raise PracticeRefusal()
+        return ticket
+
+    def show_pull(self, ticket: Ticket, mergeable: bool | None) -> Pull:
+        """Return a pull request as it is shown."""
+        return Pull(
+            number=ticket.id, url=self.url(ticket.page), title=ticket.title, body=ticket.body, draft=ticket.draft,
+            state=ticket.state, merged=ticket.merged, head_ref=ticket.head_ref, head_sha=ticket.head_sha,
+            head_owner=ticket.head_owner, base_ref=ticket.base_ref, base_sha=ticket.base_sha,
+            merge_commit=ticket.merge_sha, mergeable=mergeable, labels=frozenset(ticket.labels), author=ticket.author,
+        )  # fmt: skip
+
+    @transaction
+    def files(self, number: int) -> tuple[str, ...]:
+        """Return the paths that a pull request changes."""
+        pull = self._find_pull(number)
+        _, _, fork_point = self.hub.home.compare(pull.base_sha, pull.head_sha)
+        return self.hub.home.changes(fork_point, pull.head_sha)
+
+    @transaction
+    def open_pull(self, title: str, head: str, base: str, body: str, *, draft: bool = True) -> Pull:
+        """Open a pull request; ``head`` is ``owner:branch``.  The answer shows it before the bots act."""
+        hub, (owner, _, branch) = self.hub, head.rpartition(":")
+        if owner == hub.owner and not self.account.may_write:
+            raise InvalidRequest("the author must be a collaborator")
+        try:
+            tip, base_tip = self.resolve(head), self.resolve(base)
+        except PracticeRefusal as error:
+            raise InvalidRequest(f"head {head} or base {base} is invalid") from error
+        if any(pull.head_sha == tip and pull.base_ref == base for pull in self.pulls(head)):
+            raise InvalidRequest(f"A pull request already exists for {head}")
+        if not hub.home.log(base_tip, tip):
+            raise InvalidRequest(f"No commits between {base} and {head}")
+        ticket = hub.create(
+            0, self.account.login, title=self.public(title), body=self.text(body), draft=draft, head_owner=owner,
+            head_ref=branch, head_sha=tip, base_ref=base, base_sha=base_tip,
+        )  # fmt: skip
+        hub.home.set_ref(f"refs/pull/{ticket.id}/head", tip)
+        hub.welcome(ticket)
+        return self.show_pull(ticket, mergeable=None)
+
+    @transaction
+    def update_pull(self, number: int, body: str) -> Pull:
+        """Change the body of a pull request."""
+        ticket = self._find_pull(number)
+        self.require_write(ticket.author)
+        self.hub.store.change(ticket, body=self.text(body))
+        return self.pull(number)
+
+    # -- labels and comments ----------------------------------------------------------------------------------------
+
+    @transaction
+    def labels(self, number: int) -> frozenset[str]:
+        """Return the names of a pull request's labels."""
+        return frozenset(self.hub.ticket(number).labels)
+
+    @transaction
+    def labellings(self, number: int) -> tuple[LabelEvent, ...]:
+        """Return when labels were added to a pull request and removed, oldest first."""
+        return tuple(LabelEvent(name, on, moment(when)) for name, on, when in self.hub.ticket(number).events)
+
+    @transaction
+    def add_label(self, number: int, name: str) -> None:
+        """Add a label.  Adding it twice has no further effect."""
+        ticket = self.hub.ticket(number)
+        self.require_write()
+        self.hub.label(ticket, name, on=True)
+
+    @transaction
+    def remove_label(self, number: int, name: str) -> None:
+        """Remove a label.  Raises PracticeRefusal also if it is not set."""
+        ticket = self.hub.ticket(number)
+        self.require_write()
+        if name not in ticket.labels:
+            raise PracticeRefusal("Label does not exist")
+        self.hub.label(ticket, name, on=False)
+
+    @transaction
+    def comments(self, number: int) -> tuple[Comment, ...]:
+        """Return the conversation of a pull request, oldest first."""
+        ticket = self.hub.ticket(number)
+        return tuple(self._comment(ticket, comment) for comment in ticket.comments)
+
+    def _comment(self, ticket: Ticket, stored: dict[str, Any]) -> Comment:
+        author, number = ACCOUNTS[stored["author"]], stored["id"]
+        url = f"{self.url(ticket.page)}#issuecomment-{number}"
+        return Comment(
+            number, author.login, stored["body"], moment(stored["created"]), url, author.may_write, author.bot
+        )
+
+    @transaction
+    def comment(self, number: int, body: str) -> Comment:
+        """Write a comment, to which the bots may answer."""
+        ticket = self.hub.ticket(number)
+        if not body.strip():
+            raise InvalidRequest("Body cannot be blank")
+        return self._comment(ticket, self.hub.add_comment(ticket, self.account.login, self.text(body)))
+
+    @transaction
+    def remove_comment(self, comment: Comment) -> None:
+        """Delete a comment of the account."""
+        self.require_write(comment.author)
+        for ticket in self.hub.tickets():
+            left = [each for each in ticket.comments if each["id"] != comment.id]
+            if len(left) < len(ticket.comments):
+                self.hub.store.change(ticket, comments=left)
+                return
+        raise PracticeRefusal()
+
+    # -- issues -----------------------------------------------------------------------------------------------------
+
+    def _issue(self, ticket: Ticket) -> Issue:
+        return Issue(
+            ticket.id, self.url(ticket.page), ticket.title, ticket.body, ticket.state, frozenset(ticket.labels),
+            ticket.author, ACCOUNTS[ticket.author].may_write,
+        )  # fmt: skip
+
+    @transaction
+    def search_issues(self, words: str) -> tuple[Issue, ...]:
+        """Return the open issues whose text contains exactly these words, oldest first."""
+        words = words.replace('"', " ").lower()
+        return tuple(each for each in self.list_issues() if words in f"{each.title}\n{each.body}".lower())
+
+    @transaction
+    def list_issues(self, creator: str = "") -> tuple[Issue, ...]:
+        """Return the open issues, optionally of one author, without pull requests, oldest first."""
+        issues = (each for each in reversed(self.hub.tickets()) if not each.base_ref and each.state == "open")
+        return tuple(self._issue(each) for each in issues if creator in ("", each.author))
+
+    @transaction
+    def issue(self, number: int) -> Issue:
+        """Return one issue."""
+        return self._issue(self.hub.ticket(number))
+
+    @transaction
+    def file_issue(self, title: str, body: str, labels: Collection[str] = (), assignee: str = "") -> Issue:
+        """File an issue.  Labels that the account may not set are dropped."""
+        if self.account.may_write and assignee and not self.is_assignable(assignee):
+            raise InvalidRequest(f"{assignee} cannot be assigned")
+        set_labels = sorted(labels) if self.account.may_write else []
+        return self._issue(
+            self.hub.create(0, self.account.login, title=self.public(title), body=self.text(body), labels=set_labels)
+        )
+
+    @transaction
+    def withdraw_issue(self, issue: Issue) -> None:
+        """Close an issue that somebody else has just filed as well."""
+        ticket = self.hub.ticket(issue.number)
+        self.require_write(ticket.author)
+        self.hub.close(ticket)
+
+    # -- CI ---------------------------------------------------------------------------------------------------------
+
+    @transaction
+    def runs(
+        self, branch: str | None = None, head_sha: str | None = None, event: str | None = None
+    ) -> tuple[WorkflowRun, ...]:
+        """Return workflow runs, newest first."""
+        asked = {"head_branch": branch, "head_sha": head_sha, "event": event}.items()
+        return tuple(
+            map(self._run, self.hub.runs(lambda run: all(value in (None, getattr(run, name)) for name, value in asked)))
+        )
+
+    @transaction
+    def run(self, run_id: int) -> WorkflowRun:
+        """Return one workflow run."""
+        return self._run(self.hub.run(run_id)[-1])
+
+    def _run(self, attempt: Attempt) -> WorkflowRun:
+        run, status = attempt.run, attempt.status
+        return WorkflowRun(
+            run.id, self.url(f"actions/runs/{run.id}"), ci.WORKFLOW, run.head_sha, run.head_branch, status.status,
+            status.conclusion or "", attempt.number, moment(run.created),
+        )  # fmt: skip
+
+    @transaction
+    def jobs(self, run_id: int) -> tuple[WorkflowJob, ...]:
+        """Return the jobs of a run's latest attempt."""
+        return tuple(map(self._job, self.hub.jobs(self.hub.run(run_id)[-1])))
+
+    @transaction
+    def job(self, job_id: int) -> WorkflowJob:
+        """Return one job."""
+        return self._job(self.hub.job(job_id))
+
+    def _job(self, job: ListedJob) -> WorkflowJob:
+        planned, status = job.planned, job.status
+        return WorkflowJob(
+            id=job.id, url=self.url(f"actions/runs/{job.attempt.run.id}/job/{job.id}"), name=planned.name,
+            status=status.status, conclusion=status.conclusion or "",
+            started=moment(status.started),
+            completed=None if status.completed is None else moment(status.completed),
+            failed_steps=(planned.kind,) if status.conclusion == "failure" else (),
+            runners=(RUNNERS.get(planned.platform, "ubuntu-latest"),),
+        )  # fmt: skip
+
+    @transaction
+    def rerun_failed(self, run_id: int) -> None:
+        """Run the failed jobs of a run once more, as its next attempt."""
+        self.require_write()
+        latest = self.hub.run(run_id)[-1]
+        if latest.status.status != "completed" or latest.status.conclusion == "success":
+            raise PracticeRefusal("This workflow run has not ended, or has no failed jobs to rerun", 403)
+        self.hub.store.change(latest.run, attempts=[*latest.run.attempts, [self.hub.clock(), None]])
+
+    @transaction
+    def artifacts(self, run_id: int) -> tuple[Artifact, ...]:
+        """Return the artifacts that the jobs of all attempts of a run have uploaded."""
+        return tuple(
+            Artifact(
+                job.artifact, evidence.artifact_name(job.planned, run_id, job.id), len(self.hub.archive(job)),
+                self._is_expired(job), moment(job.status.completed or 0.0),
+            )
+            for attempt in self.hub.run(run_id) for job in self.hub.jobs(attempt) if job.artifact
+        )  # fmt: skip
+
+    def artifact(self, artifact_id: int) -> StoredFile:
+        """Return an artifact's zip, for reading."""
+        return StoredFile(lambda: self.read_artifact(artifact_id))
+
+    @transaction
+    def read_artifact(self, artifact_id: int) -> bytes:
+        """Return an artifact's zip.  Raises PracticeRefusal."""
+        job = self.hub.job(artifact_id)
+        if artifact_id != job.artifact or self._is_expired(job):
+            raise PracticeRefusal("Artifact has expired", 410)
+        return self.hub.archive(job)
+
+    def _is_expired(self, job: ListedJob) -> bool:
+        return "expired" in job.planned.script or self.hub.clock() > (job.status.completed or 0.0) + LIFETIME
+
+    def log(self, job_id: int) -> StoredFile:
+        """Return the log of a job, for reading."""
+        return StoredFile(lambda: self.read_log(job_id))
+
+    @transaction
+    def read_log(self, job_id: int) -> bytes:
+        """Return the log of a job that has ended.  Raises PracticeRefusal."""
+        job = self.hub.job(job_id)
+        gone = self.hub.clock() > (job.status.completed or 0.0) + LIFETIME
+        if job.status.status != "completed" or job.status.conclusion == "skipped" or gone:
+            raise PracticeRefusal("There is no log (any more)", 410)
+        return job.log.encode()
+
+    @transaction
+    def deployment_failed(self, sha: str) -> bool:
+        """Return True if the newest deployment of a commit failed."""
+        newest = self.hub.runs(lambda run: run.event == "push" and run.head_sha == sha)[:1]
+        queue = [job for attempt in newest for job in self.hub.jobs(attempt) if job.planned.kind == "queue"]
+        return any(job.status.conclusion in ("failure", "cancelled") for job in queue)

@@ -3,10 +3,8 @@
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from types import SimpleNamespace
 
 from runbook_lib.git.blobs import read_blobs
 
@@ -27,25 +25,12 @@ def run_git(
     return subprocess.run(["git", *arguments], input=stdin, env=variables, capture_output=True, check=False)
 
 
-#: The fields of a commit in git's format; the dates are in UTC, like on GitHub.
-_COMMIT = {
-    "sha": "%H", "tree": "%T", "parents": "%P", "message": "%B", "author": "%an", "author_email": "%ae",
-    "authored": "%ad", "committer": "%cn", "committer_email": "%ce", "committed": "%cd",
-}  # fmt: skip
-
-
 class BareRepository:
     """A bare repository, read again for every request: the forge notices a push by its effect."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # A commit never changes, so these are computed once.
-        self.commit = lru_cache(maxsize=4096)(self._commit)
-        self.changes = lru_cache(maxsize=256)(self._changes)
-        self.compare = lru_cache(maxsize=256)(self._compare)
-        self.log = lru_cache(maxsize=256)(self._log)
-        self._tips: tuple[list[tuple[str, bytes]] | None, dict[str, str]] = (None, {})
-        self.texts = lru_cache(maxsize=256)(self._texts)
+        self.texts = lru_cache(maxsize=64)(self._texts)  # a commit never changes
 
     def git(self, *args: str, env: Mapping[str, str] = ISOLATED) -> str:
         """Return the standard output of a git command.  Raises CalledProcessError if it fails."""
@@ -56,28 +41,10 @@ class BareRepository:
     def _run(self, args: tuple[str, ...], env: Mapping[str, str] = ISOLATED) -> "subprocess.CompletedProcess[bytes]":
         return run_git((f"--git-dir={self.path}", *args), env=env)
 
-    def tips(self) -> Mapping[str, str]:
+    def tips(self) -> dict[str, str]:
         """Return branch → commit."""
-        # Every request needs the tips, and they seldom change: git runs only if the files differ that it would read.
-        files = self._ref_files()
-        if files == self._tips[0]:
-            return self._tips[1]
         lines = self.git("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", "refs/heads").splitlines()
-        tips = {line[41:]: line[:40] for line in lines}
-        if files == self._ref_files():  # no push in between
-            self._tips = files, tips
-        return tips
-
-    def _ref_files(self) -> list[tuple[str, bytes]]:
-        """Return the files that contain refs, in either of git's two formats, with their contents."""
-        files = [f"{self.path}/packed-refs", f"{self.path}/reftable/tables.list"]
-        for folder, _, names in os.walk(self.path / "refs"):
-            files += [os.path.join(folder, name) for name in names]
-        contents = []
-        for file in files:
-            with suppress(FileNotFoundError), open(file, "rb") as opened:
-                contents.append((file, opened.read()))
-        return contents
+        return {line[41:]: line[:40] for line in lines}
 
     def resolve(self, revision: str) -> str | None:
         """Return the commit that a revision names, or None."""
@@ -101,14 +68,14 @@ class BareRepository:
         tree = self._run(("merge-tree", "--write-tree", base, head))
         if tree.returncode:
             return None
-        person = {"NAME": "Practice Forge", "EMAIL": "noreply@practice.invalid", "DATE": self.commit(head).committed}
+        person = {"NAME": "Practice Forge", "EMAIL": "noreply@practice.invalid", "DATE": self.show(head, "%cI")}
         env = dict(ISOLATED)
         for name, value in person.items():
             env |= {f"GIT_AUTHOR_{name}": value, f"GIT_COMMITTER_{name}": value}
         parents = ("-p", base, "-p", head, "-m", f"Merge {head} into {base}")
         return self.git("commit-tree", tree.stdout.decode().split()[0], *parents, env=env).strip()
 
-    def _compare(self, base: str, head: str) -> tuple[int, int, str]:
+    def compare(self, base: str, head: str) -> tuple[int, int, str]:
         """Return the numbers of commits ahead and behind of the base, and the merge base (empty without one)."""
         behind, ahead = self.git("rev-list", "--left-right", "--count", f"{base}...{head}").split()
         return int(ahead), int(behind), self._run(("merge-base", base, head)).stdout.decode().strip()
@@ -117,23 +84,20 @@ class BareRepository:
         """Return True if a commit is in the history of a branch."""
         return self._run(("merge-base", "--is-ancestor", commit, branch)).returncode == 0
 
-    def _commit(self, sha: str) -> SimpleNamespace:
-        """Return the fields of a commit by its full ID."""
-        form, date = "%x00".join(_COMMIT.values()), "--date=format-local:%Y-%m-%dT%H:%M:%SZ"
-        shown = self.git("show", "--no-patch", f"--format={form}", date, sha).rstrip("\n").split("\0")
-        commit = SimpleNamespace(**dict(zip(_COMMIT, shown, strict=True)))
-        commit.parents, commit.message = commit.parents.split(), commit.message.rstrip("\n")
-        return commit
+    def show(self, sha: str, form: str) -> str:
+        """Return a commit in git's format, such as ``%B``; dates are in UTC, like on GitHub."""
+        date = "--date=format-local:%Y-%m-%dT%H:%M:%SZ"
+        return self.git("show", "--no-patch", f"--format={form}", date, sha).rstrip("\n")
 
-    def _log(self, base: str, head: str) -> tuple[str, ...]:
+    def log(self, base: str, head: str) -> list[str]:
         """Return the commits in the history of the head that are not in that of the base, oldest first."""
-        return tuple(self.git("rev-list", "--reverse", f"{base}..{head}").split())
+        return self.git("rev-list", "--reverse", f"{base}..{head}").split()
 
-    def history(self, tip: str, path: str = "") -> list[str]:
+    def history(self, tip: str, path: str) -> list[str]:
         """Return the history of a commit, newest first; with a path only the commits that changed it."""
         return self.git("--literal-pathspecs", "log", "--format=%H", tip, "--", *filter(None, [path])).split()
 
-    def _changes(self, base: str, head: str) -> tuple[str, ...]:
+    def changes(self, base: str, head: str) -> tuple[str, ...]:
         """Return the paths of the files that differ between two commits."""
         listed = self.git("diff-tree", "-r", "-z", "--name-only", "--no-renames", base, head)
         return tuple(filter(None, listed.split("\0")))

@@ -1,37 +1,43 @@
-"""The state of the practice forge, as pushes, comments and the clock change its pull requests and runs."""
+"""The state of the practice forge, as pushes, comments, the bots and the clock change its pull requests and runs.
 
+The rules of copy-pr-bot come from its documentation and from Megatron-LM's `.github/copy-pr-bot.yaml`.
+"""
+
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from runbook_lib.clients.github.errors import NotAllowed
-from runbook_lib.errors import RunbookError
-from runbook_lib.pins.repositories import LTS
-from runbook_lib.practice import content
-from runbook_lib.practice.accounts import ACCOUNTS, ACTIONS_BOT, COPY_PR_BOT, ENGINEER, PracticeAccount
-from runbook_lib.practice.ci import evidence, plan
+from runbook_lib.practice import ci, evidence, seed
 from runbook_lib.practice.git import BareRepository
-from runbook_lib.practice.store import (
-    AttemptRecord,
-    CommentRecord,
-    EventRecord,
-    JobRecord,
-    LabelRecord,
-    RunRecord,
-    Store,
-    TicketRecord,
-)
-from runbook_lib.recipes import rows
+from runbook_lib.practice.store import ACCOUNTS, ACTIONS_BOT, COPY_PR_BOT, ENGINEER, Store, StoredRun, Ticket
 
 REPOSITORY = "practice/Megatron-LM"
 #: Duration of the practice CI in seconds of its clock, which each command moves on by more.
 CI_SECONDS = 1000.0
-#: The history of the practice checkout mentions an issue 8 and pull requests up to 9.
-_FIRST_NUMBER = 10
-#: CI tests main every day; the last time was this many seconds before the world was created.
-_LAST_DAILY_RUN = 6 * 3600.0
+#: The history of the practice checkout mentions an issue 8 and pull requests up to 9, the last of which CI tested in
+#: the merge queue this many seconds before the world was created.
+_FIRST_NUMBER, _LAST_MERGED, _LAST_QUEUE_RUN = 10, 9, 6 * 3600.0
+#: GitHub's IDs exceed 32 bits; so must these, or a client that truncates them would not fail here.  The IDs of a run's
+#: jobs and artifacts lie between its own and that of the next run.
+_FIRST_ID, _IDS_OF_RUN, _IDS_OF_ATTEMPT, _ARTIFACTS = 5_000_000_000, 100_000, 1000, 50_000
+
+_COMMAND = re.compile(r"/ok(?:ay)? to test(?:\s+(?P<sha>\S+))?")
+_DRAFT = (
+    "This PR has been automatically converted to **draft** because all PRs must start as drafts.\n\n"
+    "When you are ready for review, click **Ready for Review** to begin the review process."
+)
+_NO_SYNC = "Auto-sync is disabled for draft pull requests in this repository. Workflows must be run manually."
+_VETTING = "This pull request requires additional validation before any workflows can run on NVIDIA's runners."
+_ERRORS = {
+    "E1": "The command needs the full id of the commit to test: `/ok to test <commit id>`.",
+    "E2": "The commit id is not that of the latest commit of this pull request.",
+    "E3": "Only people with write access to this repository can authorize its workflows.",
+}
 
 
 class PracticeRefusal(NotAllowed):
@@ -43,42 +49,49 @@ class PracticeRefusal(NotAllowed):
         self.message, self.status = message, status
 
 
-class InvalidRequest(RunbookError):
-    """A request that GitHub answers with 422: a ``field`` of a ``resource`` with an error ``code``, or a message."""
-
-    def __init__(self, resource: str, *, field: str = "", code: str = "custom", message: str = "") -> None:
-        super().__init__(f"The practice forge refuses it: {resource} {field} {code} {message}".rstrip())
-        self.error = {"resource": resource, "code": code, "field": field, "message": message}
-
-
 @dataclass(frozen=True)
-class RunState:
-    """A run with one of its attempts and that attempt's jobs, and its status now."""
+class Attempt:
+    """An attempt of a run, with its jobs, and its status now."""
 
-    run: RunRecord
-    attempt: AttemptRecord
-    jobs: Sequence[JobRecord]
-    status: plan.GitHubStatus
-
-
-@dataclass(frozen=True)
-class JobState:
-    """A job of an attempt, and its status now."""
-
-    state: RunState
-    record: JobRecord
-    status: plan.GitHubStatus
+    run: StoredRun
+    number: int
+    jobs: Sequence[ci.Job]
+    status: ci.Status
 
     @property
-    def planned(self) -> plan.Planned:
+    def started(self) -> float:
+        return float(self.run.attempts[self.number - 1][0])
+
+    @property
+    def cancelled(self) -> float | None:
+        cancelled: float | None = self.run.attempts[self.number - 1][1]
+        return cancelled
+
+
+@dataclass(frozen=True)
+class ListedJob:
+    """A job that GitHub lists, and its status now."""
+
+    id: int
+    attempt: Attempt
+    planned: ci.Job
+    status: ci.Status
+
+    @property
+    def ended(self) -> ci.Job:
         """The job as it ended, which is earlier than planned if the run was cancelled."""
-        return evidence.as_ended(self.record.planned, self.state.attempt.started, self.status)
+        return evidence.as_ended(self.planned, self.attempt.started, self.status)
 
     @property
     def log(self) -> str:
         """The log of a job that has ended."""
-        planned = self.planned
-        return evidence.log(planned, self.state.attempt.started + planned.starts)
+        return evidence.log(self.ended, self.attempt.started + self.ended.starts)
+
+    @property
+    def artifact(self) -> int:
+        """The ID of its artifact; 0 for a job that leaves none, because it never ran in this attempt."""
+        ran = self.status.completed and self.status.started != self.status.completed and self.planned.starts >= 0
+        return self.id + _ARTIFACTS if ran and self.planned.test_case else 0
 
 
 class Hub:
@@ -86,91 +99,93 @@ class Hub:
 
     def __init__(
         self, store: Store, remote: Path, clock: Callable[[], float] | None = None,
-        forks: Mapping[str, Path] = MappingProxyType({}), repository: str = REPOSITORY, seconds: float = CI_SECONDS,
+        forks: Mapping[str, Path] = MappingProxyType({}), seconds: float = CI_SECONDS,
     ) -> None:  # fmt: skip
         """Open the forge of a bare repository; ``forks`` are those of other owners, ``seconds`` CI's duration."""
-        self.store, self.repository, self._default_seconds = store, repository, seconds
+        self.store, self.repository, self.seconds = store, REPOSITORY, seconds
         self.clock = clock or store.now
-        self.owner, self.name = repository.split("/")
+        self.owner, self.name = REPOSITORY.split("/")
         self.home = BareRepository(remote)
         self.places = {self.owner: self.home} | {owner: BareRepository(path) for owner, path in forks.items()}
+        self.inputs, self._first = lru_cache(64)(self._inputs), lru_cache(64)(self._first_jobs)
         with store.transaction():
             if not store.setting("seeded", False):
-                self._seed()
+                self.create(seed.document()["issue"]["id"], ENGINEER.login, **seed.document()["issue"])
+                if tip := self.home.tips().get("main"):
+                    self._queue("main", _LAST_MERGED, tip, f"{tip}^", self.clock() - _LAST_QUEUE_RUN)
+                store.set("seeded", True)
 
-    def _seed(self) -> None:
-        for label in content.document()["labels"]:
-            self.store.create(LabelRecord, **label)
-        now = self.clock()
-        if self.repository == REPOSITORY:
-            self.store.create(
-                TicketRecord, author=ENGINEER.login, created=now, updated=now, **content.document()["issue"]
-            )
-            if tip := self.home.tips().get("main"):
-                self._dispatch("main", tip, tip, now - _LAST_DAILY_RUN)
-        self.store.set("next number", _FIRST_NUMBER)
-        self.store.set("seeded", True)
+    def create(self, number: int, author: str, **fields: Any) -> Ticket:
+        """Write a new issue or pull request, with the next number if it is 0."""
+        number = number or self.store.next("number", _FIRST_NUMBER)
+        return self.store.save(Ticket(**{"created": self.clock(), **fields, "id": number, "author": author}))
 
-    def ticket(self, number: int) -> TicketRecord:
+    def ticket(self, number: int) -> Ticket:
         """Return the current state of an issue or a pull request.  Raises PracticeRefusal."""
-        ticket = self.store.find(TicketRecord, number)
+        ticket = self.store.find(Ticket, number)
         if ticket is None:
             raise PracticeRefusal()
         return self.refreshed(ticket)
 
-    def tickets(self) -> list[TicketRecord]:
+    def tickets(self) -> list[Ticket]:
         """Return all issues and pull requests, newest first."""
-        return [self.refreshed(ticket) for ticket in reversed(self.store.all(TicketRecord))]
+        return [self.refreshed(ticket) for ticket in reversed(self.store.all(Ticket))]
 
-    def refreshed(self, ticket: TicketRecord) -> TicketRecord:
+    def refreshed(self, ticket: Ticket) -> Ticket:
         """Return a ticket after a check of its branches, if it is a pull request: pushed to, merged or deleted."""
-        if not ticket.is_pull or ticket.state != "open" or ticket.head_owner not in self.places:
+        if not ticket.base_ref or ticket.state != "open":
             return ticket
-        now = self.clock()
         head = self.places[ticket.head_owner].tips().get(ticket.head_ref)
         base = self.home.tips().get(ticket.base_ref, ticket.base_sha)
         if head is not None and head != ticket.head_sha:
             self.home.fetch(self.places[ticket.head_owner], head)
-            self.home.set_ref(f"refs/pull/{ticket.number}/head", head)
-            ticket = self.store.change(ticket, head_sha=head, base_sha=base, updated=now)
+            self.home.set_ref(f"refs/pull/{ticket.id}/head", head)
+            ticket = self.store.change(ticket, head_sha=head, base_sha=base)
             self.stop_runs(ticket)
         if base != ticket.base_sha and self.home.contains(base, ticket.head_sha):
-            self._dispatch(ticket.base_ref, base, ticket.base_sha, now)
-            return self.close(self.store.change(ticket, merged=now, merge_sha=base))
-        if head is None:
-            return self.close(ticket)
-        return ticket
+            self._queue(ticket.base_ref, ticket.id, base, ticket.base_sha, self.clock())
+            return self.close(self.store.change(ticket, merged=True, merge_sha=base))
+        return self.close(ticket) if head is None else ticket
 
-    def close(self, ticket: TicketRecord, reason: str | None = None) -> TicketRecord:
+    def close(self, ticket: Ticket) -> Ticket:
         """Close a ticket; copy-pr-bot deletes the mirror of a pull request."""
-        if ticket.is_pull and ticket.mirror in self.home.tips():
+        if ticket.base_ref and ticket.mirror in self.home.tips():
             self.home.set_ref(f"refs/heads/{ticket.mirror}", None)
-        now = self.clock()
-        return self.store.change(ticket, state="closed", state_reason=reason, closed=now, updated=now)
+        return self.store.change(ticket, state="closed")
 
-    def add_comment(self, ticket: TicketRecord, author: PracticeAccount, body: str) -> CommentRecord:
-        """Add a comment."""
-        now = self.clock()
-        self.store.change(ticket, updated=now)
-        return self.store.create(CommentRecord, number=ticket.number, author=author.login, body=body, created=now)
+    def add_comment(self, ticket: Ticket, author: str, body: str) -> dict[str, Any]:
+        """Add a comment, to which copy-pr-bot may answer."""
+        comment = {"id": self.store.next("comment", _FIRST_ID), "author": author, "body": body, "created": self.clock()}
+        ticket = self.store.change(ticket, comments=[*ticket.comments, comment])
+        command = _COMMAND.fullmatch(body.strip())
+        if command and ticket.base_ref and ticket.state == "open":
+            error = "" if command["sha"] == ticket.head_sha else "E2" if command["sha"] else "E1"
+            error = error if ACCOUNTS[author].may_write else "E3"
+            run = None if error else self.start_run(ticket)
+            answer = f"@{author}, there was an error processing your request: `{error}`\n\n{_ERRORS.get(error)}"
+            if run and "refused" in run.script.values():
+                # GitHub shows a failed deployment in the timeline.  The forge adds a comment, which people read.
+                answer = f"copy-pr-bot had a problem deploying to test (commit {run.head_sha})."
+            if error or (run and "refused" in run.script.values()):
+                self.add_comment(ticket, COPY_PR_BOT.login, answer)
+        return comment
 
-    def set_labels(self, ticket: TicketRecord, names: Sequence[str], actor: str) -> TicketRecord:
-        """Give the ticket exactly these labels; unknown ones are created, as on GitHub, and case is ignored."""
-        now = self.clock()
-        labels = {label.name.lower(): label.name for label in self.store.all(LabelRecord)}
-        for name in names:
-            if name.lower() not in labels:
-                labels[name.lower()] = name
-                self.store.create(LabelRecord, name=name, color="ededed")
-        requested = list(dict.fromkeys(labels[name.lower()] for name in names))
-        for name in (*ticket.labels, *requested):
-            if (name in ticket.labels) != (name in requested):
-                event = "labeled" if name in requested else "unlabeled"
-                fields = {"number": ticket.number, "actor": actor, "event": event, "created": now}
-                self.store.create(EventRecord, **fields, label=name)
-        return self.store.change(ticket, labels=requested, updated=now)
+    def welcome(self, ticket: Ticket) -> None:
+        """Do what the bots do to a new pull request: every one becomes a draft."""
+        if not ticket.draft:
+            ticket = self.store.change(ticket, draft=True)
+            self.add_comment(ticket, ACTIONS_BOT.login, _DRAFT)
+        answer = _NO_SYNC if ACCOUNTS[ticket.author].may_write else _VETTING
+        self.add_comment(self.ticket(ticket.id), COPY_PR_BOT.login, answer)
 
-    def with_merge_commit(self, ticket: TicketRecord) -> TicketRecord:
+    def label(self, ticket: Ticket, name: str, on: bool) -> Ticket:
+        """Add or remove a label."""
+        if (name in ticket.labels) == on:
+            return ticket
+        labels = [*ticket.labels, name] if on else [label for label in ticket.labels if label != name]
+        return self.store.change(ticket, labels=labels, events=[*ticket.events, [name, on, self.clock()]])
+
+    def with_merge_commit(self, ticket: Ticket) -> Ticket:
         """Return the pull request with the merge commit of this moment."""
         base = self.home.tips().get(ticket.base_ref, ticket.base_sha)
         key = f"{base} {ticket.head_sha}"
@@ -178,147 +193,119 @@ class Hub:
             return ticket
         merge = self.home.merge(base, ticket.head_sha)
         if merge:
-            self.home.set_ref(f"refs/pull/{ticket.number}/merge", merge)
+            self.home.set_ref(f"refs/pull/{ticket.id}/merge", merge)
         return self.store.change(ticket, merge_sha=merge, merge_of=key, mergeable=merge is not None)
 
-    def start_run(self, ticket: TicketRecord) -> RunRecord | None:
+    # -- CI ---------------------------------------------------------------------------------------------------------
+
+    def start_run(self, ticket: Ticket) -> StoredRun | None:
         """Mirror the head of a pull request and test its merge commit; return None if that was done before.
 
         A forge that was killed in between has the mirror, but no run of it.
         """
         mirrored = self.home.tips().get(ticket.mirror) == ticket.head_sha
-        if mirrored and any(run.head_sha == ticket.head_sha for run in self.store.all(RunRecord, ticket.number)):
+        if mirrored and any(run.head_sha == ticket.head_sha for run in self._runs_of(ticket)):
             return None
         self.stop_runs(ticket)
         self.home.set_ref(f"refs/heads/{ticket.mirror}", ticket.head_sha)
         ticket = self.with_merge_commit(ticket)
-        refused: list[str] = self.store.setting("refused deployments", [])
-        run = self._new_run(
-            pull=ticket.number, title=ticket.title, author=ticket.author, head_sha=ticket.head_sha,
-            head_branch=ticket.mirror, merge_sha=ticket.merge_sha or "", base_sha=ticket.merge_of.split()[0],
-            labels=ticket.labels, created=self.clock(), refused=ticket.head_sha in refused or "next" in refused,
-        )  # fmt: skip
+        script, refused = self.store.setting("script", {}), self.store.setting("refused deployments", [])
+        if ticket.head_sha in refused or "next" in refused:
+            script = {"cicd-wait-in-queue": "refused"}
+        if not ticket.merge_sha:  # there is nothing to check out
+            script = {"configure": "broken"}
         self.store.set("refused deployments", [sha for sha in refused if sha != "next"])
-        self._attempt(run, 1, COPY_PR_BOT.login, self.clock(), plan.plan(self.situation(run)))
-        return run
-
-    @property
-    def seconds(self) -> float:
-        """The duration of the runs that start now."""
-        return float(self.store.setting("ci seconds", self._default_seconds))
-
-    def _new_run(self, **fields: Any) -> RunRecord:
-        return self.store.create(RunRecord, run_number=self.store.next("run"), seconds=self.seconds, **fields)
-
-    def _dispatch(self, branch: str, tip: str, base: str, moment: float) -> None:
-        """Test a branch of the repository, which happens daily and after a merge; ``base`` is its previous commit."""
-        author = ACTIONS_BOT.login
-        run = self._new_run(
-            pull=0, title=plan.WORKFLOW, author=author, head_sha=tip, head_branch=branch, merge_sha=tip, base_sha=base,
-            labels=(), created=moment, event="workflow_dispatch",
-        )  # fmt: skip
-        # Its jobs are computed on first use, which is rare, so that the world starts quickly.
-        self._attempt(run, 1, author, moment)
-
-    def compared_paths(self, base: str, head: str) -> list[str]:
-        """Return the files and folders of test cases that a run compares: the changed ones, and those with a fate."""
-        changed = [path for path in self.home.changes(base, head) if path.startswith(plan.TEST_CASES)]
-        return [*changed, *(f"{plan.TEST_CASES}/{name}" for name in plan.FATES)]
-
-    def situation(self, run: RunRecord) -> plan.Situation:
-        """Return the inputs of a run, read at its merge commit."""
-        lts = LTS in run.labels
-        merge, base = run.merge_sha or run.head_sha, run.base_sha
-        folders = [plan.TEST_CASES] if lts else self.compared_paths(base, merge)
-        pin = f"docker/.ngc_version.{'lts' if lts else 'dev'}"
-        return plan.Situation(
-            frozenset(run.labels), ACCOUNTS[run.author].may_write, run.seconds,
-            image=self.home.texts(merge, pin).get(pin, "").strip(),
-            base_image=self.home.texts(base, pin).get(pin, "").strip(),
-            recipes=self.home.texts(merge, rows.FOLDER), golden=self.home.texts(merge, *folders),
-            base_golden=self.home.texts(base, *folders), conflict=not run.merge_sha, refused=run.refused,
-            broken=frozenset(self.store.setting("broken jobs", [])), how=self.store.setting("broken how", ""),
-            event=run.event,
+        return self._start(
+            pull=ticket.id, title=ticket.title, head_sha=ticket.head_sha, head_branch=ticket.mirror,
+            merge_sha=ticket.merge_sha or ticket.head_sha, base_sha=ticket.merge_of.split()[0], labels=ticket.labels,
+            insider=ACCOUNTS[ticket.author].may_write, event="push", script=script, created=self.clock(),
         )  # fmt: skip
 
-    def _attempt(
-        self, run: RunRecord, number: int, actor: str, started: float, planned: Sequence[plan.Planned] = ()
-    ) -> None:
-        self.store.create(AttemptRecord, run=run.id, attempt=number, actor=actor, started=started)
-        self._list(run, number, planned)
+    def _queue(self, branch: str, number: int, tip: str, base: str, moment: float) -> None:
+        """Test a merged commit, as the merge queue does before it moves the branch to it."""
+        base_sha = self.home.resolve(base) or tip
+        name = f"gh-readonly-queue/{branch}/pr-{number}-{base_sha}"
+        self._start(
+            pull=number, title=ci.WORKFLOW, head_sha=tip, head_branch=name, merge_sha=tip, base_sha=base_sha,
+            labels=[], insider=True, event="merge_group", script={}, created=moment,
+        )  # fmt: skip
 
-    def _list(self, run: RunRecord, number: int, planned: Sequence[plan.Planned]) -> None:
-        for job in planned:
-            artifact = self.store.next() if job.kind in ("unit", "functional") and job.test_case else 0
-            self.store.create(JobRecord, run=run.id, attempt=number, artifact=artifact, planned=job)
+    def _start(self, *, created: float, **fields: Any) -> StoredRun:
+        number = self.store.next("run", _FIRST_ID, _IDS_OF_RUN)
+        seconds, how = self.store.setting("ci seconds", self.seconds), self.store.setting("how", "")
+        return self.store.save(
+            StoredRun(**fields, id=number, seconds=seconds, how=how, created=created, attempts=[[created, None]])
+        )
 
-    def all_attempts(self, run_id: int) -> list[RunState]:
-        """Return a run at each of its attempts.  Raises PracticeRefusal."""
-        last = self.run(run_id).attempt.attempt
-        return [self.run(run_id, number) for number in range(1, last + 1)]
-
-    def run(self, run_id: int, number: int | None = None) -> RunState:
-        """Return a run at its latest attempt, or at the attempt with this number.  Raises PracticeRefusal."""
-        run = self.store.find(RunRecord, run_id)
+    def _inputs(self, run_id: int) -> ci.Inputs:
+        """Return what decides a run, which never changes."""
+        run = self.store.find(StoredRun, run_id)
         if run is None:
             raise PracticeRefusal()
-        if pull := self.store.find(TicketRecord, run.pull):
-            self.refreshed(pull)  # a push since the last request may have stopped the run
-        return self._state(run, number)
+        return ci.Inputs(
+            self.home.texts(run.merge_sha, *ci.FILES), self.home.texts(run.base_sha, *ci.FILES), tuple(run.labels),
+            run.event, run.insider, run.seconds, run.script, run.how,
+        )  # fmt: skip
 
-    def runs(self, matches: Callable[[RunRecord], bool]) -> list[RunState]:
-        """Return the runs that match, newest first."""
+    def _first_jobs(self, run_id: int) -> tuple[ci.Job, ...]:
+        return ci.jobs(self.inputs(run_id))
+
+    def _runs_of(self, ticket: Ticket) -> list[StoredRun]:
+        return [run for run in self.store.all(StoredRun) if run.pull == ticket.id and run.event == "push"]
+
+    def runs(self, matches: Callable[[StoredRun], bool]) -> list[Attempt]:
+        """Return the runs that match at their latest attempts, newest first."""
         self.tickets()
-        return [self._state(run) for run in reversed(self.store.all(RunRecord)) if matches(run)]
+        return [self.attempts(run)[-1] for run in reversed(self.store.all(StoredRun)) if matches(run)]
 
-    def _state(self, run: RunRecord, number: int | None = None) -> RunState:
-        attempts = self.store.all(AttemptRecord, run.id)
-        attempt = attempts[(number or 0) - 1]
-        if not self.store.all(JobRecord, run.id):
-            self._list(run, 1, plan.plan(self.situation(run)))
-        jobs = [job for job in self.store.all(JobRecord, run.id) if job.attempt == attempt.attempt]
-        status = plan.run_at([job.planned for job in jobs], attempt.started, self.clock(), attempt.cancelled)
-        return RunState(run, attempt, jobs, status)
+    def run(self, run_id: int) -> list[Attempt]:
+        """Return the attempts of a run.  Raises PracticeRefusal."""
+        run = self.store.find(StoredRun, run_id)
+        if run is None:
+            raise PracticeRefusal()
+        if self.store.find(Ticket, run.pull):
+            self.ticket(run.pull)  # a push since the last request may have stopped the run
+        return self.attempts(self.store.find(StoredRun, run_id) or run)
 
-    def stop_runs(self, ticket: TicketRecord) -> None:
+    def attempts(self, run: StoredRun) -> list[Attempt]:
+        """Return the attempts of a run."""
+        jobs, found = self._first(run.id), list[Attempt]()
+        for number, (started, cancelled) in enumerate(run.attempts, 1):
+            if found:
+                before = found[-1]
+                jobs = ci.retry(jobs, started - before.started, before.cancelled and before.cancelled - before.started)
+            status = ci.run_at(jobs, started, self.clock(), cancelled)
+            found.append(Attempt(run, number, jobs, status))
+        return found
+
+    def stop_runs(self, ticket: Ticket) -> None:
         """Cancel the runs of a pull request that have not ended."""
-        for run in self.store.all(RunRecord, ticket.number):
-            state = self._state(run)
-            if state.status.status != "completed":
-                self.store.change(state.attempt, cancelled=self.clock())
+        for run in self._runs_of(ticket):
+            if self.attempts(run)[-1].status.status != "completed":
+                *before, (started, _) = run.attempts
+                self.store.change(run, attempts=[*before, [started, self.clock()]])
 
-    def rerun(self, state: RunState, actor: PracticeAccount) -> None:
-        """Start the next attempt of a run that has ended, with the jobs that failed."""
-        started, cancelled = state.attempt.started, state.attempt.cancelled
-        planned = [job.planned for job in state.jobs]
-        jobs = plan.retry(planned, self.clock() - started, cancelled and cancelled - started)
-        self._attempt(state.run, state.attempt.attempt + 1, actor.login, self.clock(), jobs)
-
-    def jobs(self, state: RunState) -> list[JobState]:
+    def jobs(self, attempt: Attempt) -> list[ListedJob]:
         """Return the jobs that are listed now."""
-        now, attempt, listed = self.clock(), state.attempt, []
-        for job in state.jobs:
-            status = plan.job_at(job.planned, attempt.started, now, attempt.cancelled)
+        listed, first = [], attempt.run.id + _IDS_OF_ATTEMPT * attempt.number
+        for number, job in enumerate(attempt.jobs, first):
+            status = ci.job_at(job, attempt.started, self.clock(), attempt.cancelled)
             if status is not None:
-                listed.append(JobState(state, job, status))
+                listed.append(ListedJob(number, attempt, job, status))
         return listed
 
-    def job(self, job_id: int) -> JobState:
-        """Return a job that is listed now.  Raises PracticeRefusal."""
-        record = self.store.find(JobRecord, job_id)
-        if record is not None:
-            for job in self.jobs(self.run(record.run, record.attempt)):
-                if job.record == record:
+    def job(self, number: int) -> ListedJob:
+        """Return the job with this ID, or with the artifact that has it.  Raises PracticeRefusal."""
+        run_id = number - (number - _FIRST_ID) % _IDS_OF_RUN
+        for attempt in self.run(run_id):
+            for job in self.jobs(attempt):
+                if number in (job.id, job.artifact):
                     return job
         raise PracticeRefusal()
 
-    def archive(self, job: JobState) -> bytes:
+    def archive(self, job: ListedJob) -> bytes:
         """Return the artifact of a job that has ended; it contains no golden values if the job did not end itself."""
-        planned, run = job.planned, job.state.run
-        golden: dict[str, str] = {}
-        if planned is job.record.planned and planned.measures:
-            folder = f"{plan.TEST_CASES}/{planned.model}/{planned.test_case}"
-            texts, base_texts = self.home.texts(run.merge_sha, folder), self.home.texts(run.base_sha, folder)
-            measured = plan.measured(replace(self.situation(run), golden=texts, base_golden=base_texts), planned)
-            golden = {path.rpartition("/")[2]: text for path, text in measured.items()}
-        return evidence.archive(planned, golden, job.state.attempt.started)
+        ended = job.ended
+        golden = self.inputs(job.attempt.run.id).measured(ended) if ended is job.planned else {}
+        named = {path.rpartition("/")[2]: text for path, text in golden.items()}
+        return evidence.archive(ended, named, job.attempt.started)

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 
-from runbook_lib.practice.hub import Hub, JobState, RunState
-from runbook_lib.practice.store import CommentRecord, JobRecord, RunRecord, TicketRecord
+from runbook_lib.practice.hub import Attempt, Hub, ListedJob
+from runbook_lib.practice.store import StoredRun, Ticket
 
 _PAGE = """\
 <!doctype html>
@@ -34,22 +34,18 @@ td {{ border: 1px solid gray; padding: .3rem .6rem }}
 
 def write(hub: Hub, folder: Path) -> None:
     """Write a page for each pull request, issue, commit, run and log of a job, below the folder."""
-    runs = [hub.run(run.id) for run in hub.store.all(RunRecord) if hub.store.all(JobRecord, run.id)]
     for ticket in hub.tickets():
-        _write(hub, folder / ticket.page / f"{ticket.number}.html", f"#{ticket.number} {ticket.title}", _ticket(
-            hub, ticket, [state for state in runs if state.run.pull == ticket.number]
-        ))  # fmt: skip
-        if ticket.is_pull:
+        _write(hub, folder / f"{ticket.page}.html", f"#{ticket.id} {ticket.title}", _ticket(hub, ticket))
+        if ticket.base_ref:
             for sha in (*hub.home.log(ticket.base_sha, ticket.head_sha), *filter(None, [ticket.merge_sha])):
                 _write_commit(hub, folder, sha)
-    for state in runs:
-        place = folder / "actions/runs" / f"{state.run.id}.html"
-        _write(hub, place, f"Run {state.run.run_number}: {state.run.title}", _run(hub, state))
-        for attempt in hub.all_attempts(state.run.id):
-            for job in hub.jobs(attempt):
-                file = folder / "actions/runs" / str(state.run.id) / "job" / f"{job.record.id}.html"
-                if job.status.status == "completed" and job.status.conclusion != "skipped" and not file.exists():
-                    _write(hub, file, job.planned.name, f"<p>{_status(job)}</p><pre>{escape(job.log)}</pre>")
+    for run in hub.store.all(StoredRun):
+        attempts, place = hub.attempts(run), folder / f"actions/runs/{run.id}"
+        _write(hub, place.with_suffix(".html"), f"Run {run.id}: {run.title}", _run(hub, attempts[-1]))
+        for job in (job for attempt in attempts for job in hub.jobs(attempt)):
+            file = place / "job" / f"{job.id}.html"
+            if job.status.status == "completed" and job.status.conclusion != "skipped" and not file.exists():
+                _write(hub, file, job.planned.name, f"<p>{_status(job)}</p><pre>{escape(job.log)}</pre>")
 
 
 def _write(hub: Hub, file: Path, title: str, body: str) -> None:
@@ -59,17 +55,17 @@ def _write(hub: Hub, file: Path, title: str, body: str) -> None:
 
 
 def _write_commit(hub: Hub, folder: Path, sha: str) -> None:
-    file, message = folder / "commit" / f"{sha}.html", hub.home.commit(sha).message
+    file = folder / "commit" / f"{sha}.html"
     if not file.exists():
-        diff = hub.home.git("show", "--format=", "--no-color", sha)
-        _write(hub, file, message.split("\n")[0], f"<pre>{escape(message)}</pre><pre>{escape(diff)}</pre>")
+        title, shown = hub.home.show(sha, "%s"), hub.home.git("show", "--format=%B", "--no-color", sha)
+        _write(hub, file, title, f"<pre>{escape(shown)}</pre>")
 
 
 def _minute(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def _status(state: JobState | RunState) -> str:
+def _status(state: ListedJob | Attempt) -> str:
     return state.status.conclusion or state.status.status.replace("_", " ")
 
 
@@ -82,30 +78,30 @@ def _table(rows: Iterable[Iterable[str]]) -> str:
     return f"<table>{''.join(f'<tr><td>{line}</td></tr>' for line in lines)}</table>"
 
 
-def _ticket(hub: Hub, ticket: TicketRecord, runs: Iterable[RunState]) -> str:
-    state = "merged" if ticket.merged is not None else f"{ticket.state}{', draft' if ticket.draft else ''}"
+def _ticket(hub: Hub, ticket: Ticket) -> str:
+    state = "merged" if ticket.merged else f"{ticket.state}{', draft' if ticket.draft else ''}"
     labels = f"; {', '.join(ticket.labels)}" if ticket.labels else ""
     body = f"<p>{state}, by {ticket.author}{escape(labels)}</p>"
-    if ticket.is_pull:
+    if ticket.base_ref:
         head = _link(f"../commit/{ticket.head_sha}", ticket.head_sha[:10])
         body += f"<p>{escape(ticket.head_owner)}:{escape(ticket.head_ref)} ({head}) into {escape(ticket.base_ref)}</p>"
     body += f"<pre>{escape(ticket.body or 'No description.')}</pre>"
     body += _table(
-        (_link(f"../actions/runs/{each.run.id}", f"run {each.run.run_number}"), each.run.head_sha[:10], _status(each))
-        for each in runs
+        (_link(f"../actions/runs/{each.run.id}", f"run {each.run.id}"), each.run.head_sha[:10], _status(each))
+        for each in hub.runs(lambda run: run.pull == ticket.id)
     )
-    for comment in hub.store.all(CommentRecord, ticket.number):
-        body += f'<h3 id="issuecomment-{comment.id}">{comment.author}, {_minute(comment.created)}</h3>'
-        body += f"<pre>{escape(comment.body)}</pre>"
+    for comment in ticket.comments:
+        title = f"{comment['author']}, {_minute(comment['created'])}"
+        body += f'<h3 id="issuecomment-{comment["id"]}">{title}</h3><pre>{escape(comment["body"])}</pre>'
     return body
 
 
-def _run(hub: Hub, state: RunState) -> str:
-    run = state.run
-    place = _link(f"../../pull/{run.pull}", f"#{run.pull}") if run.pull else escape(run.head_branch)
-    body = f"<p>{_status(state)}, attempt {state.attempt.attempt}, of {place} at {run.head_sha}, tested as merge commit"
+def _run(hub: Hub, attempt: Attempt) -> str:
+    run = attempt.run
+    place = _link(f"../../pull/{run.pull}", f"#{run.pull}") if run.event == "push" else escape(run.head_branch)
+    body = f"<p>{_status(attempt)}, attempt {attempt.number}, of {place} at {run.head_sha}, tested as merge commit"
     body += f" {run.merge_sha}.</p>"
     return body + _table(
-        (_link(f"{run.id}/job/{job.record.id}", job.record.planned.name), job.record.planned.platform, _status(job))
-        for job in hub.jobs(state)
+        (_link(f"{run.id}/job/{job.id}", job.planned.name), job.planned.platform, _status(job))
+        for job in hub.jobs(attempt)
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 from runbook_lib.clients.gitlab.models import Branch, Bridge, FunctionalJob, NoSuchRef, Pipeline, PipelineJob, Project
 from runbook_lib.errors import RunbookError
-from runbook_lib.practice.downloads import StoredFile
+from runbook_lib.practice.forge import StoredFile
 from runbook_lib.practice.git import BareRepository
 from runbook_lib.practice.hub import PracticeRefusal
 from runbook_lib.system import files
@@ -41,8 +41,8 @@ class PracticeSecondCi:
         """Return a branch of the copy; None if it does not exist."""
         if (sha := self._copy.tips().get(name)) is None:
             return None
-        commit = self._copy.commit(sha)
-        return Branch(sha, commit.message.split("\n")[0], commit.author, commit.committed, protected=False)
+        title, author, committed = self._copy.show(sha, "%s%n%an%n%cd").split("\n")
+        return Branch(sha, title, author, committed, protected=False)
 
     def protected(self) -> tuple[str, ...]:
         """Return the names of the protected branches, in which ``*`` matches any text."""

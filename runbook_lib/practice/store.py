@@ -1,6 +1,6 @@
-"""The stored state of the practice forge: records in one SQLite file, which every process opens for itself.
+"""The accounts of the practice forge, and its state: one SQLite file, which every process opens for itself.
 
-A write is a transaction.  No record changes with time: the progress of a run is computed from the clock
+A write is a transaction.  Nothing stored changes with time: the progress of a run is computed from the clock
 (``practice.ci``), whose value is stored too, so a process can end at any moment, and another one goes on.
 """
 
@@ -9,26 +9,45 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar
 
-from runbook_lib.practice.ci.plan import Planned
-
-#: GitHub's IDs exceed 32 bits; so must these, or a client that truncates them would not fail here.
-_FIRST_NUMBERS = {"id": 5_000_000_001, "number": 1, "run": 1}
 _PATIENCE = 60.0  # seconds to wait for a transaction of another process
+_TABLES = """
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS record (kind TEXT, id INTEGER, body TEXT NOT NULL, PRIMARY KEY (kind, id));
+CREATE TABLE IF NOT EXISTS setting (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+COMMIT
+"""
+
+
+@dataclass(frozen=True)
+class PracticeAccount:
+    """An account of the practice forge; commits with its email address are attributed to it."""
+
+    login: str
+    name: str
+    may_write: bool = False
+    bot: bool = False
+    email: str = ""
+
+
+ENGINEER = PracticeAccount("release-engineer", "Release Engineer", True, email="release-engineer@practice.invalid")
+CONTRIBUTOR = PracticeAccount("outside-contributor", "Outside Contributor")
+COPY_PR_BOT = PracticeAccount("copy-pr-bot[bot]", "copy-pr-bot", bot=True)
+ACTIONS_BOT = PracticeAccount("github-actions[bot]", "github-actions", bot=True)
+#: The author of some of the tests, who can be assigned to fix them.
+_TEST_AUTHOR = PracticeAccount("mlindqvist", "Mara Lindqvist", True, email="mara@practice.invalid")
+ACCOUNTS: Mapping[str, PracticeAccount] = {
+    account.login: account for account in (ENGINEER, CONTRIBUTOR, COPY_PR_BOT, ACTIONS_BOT, _TEST_AUTHOR)
+}
 
 
 class Record(SimpleNamespace):
-    """A JSON object with its fields as attributes; times are in seconds since 1970.
+    """A JSON object with its fields as attributes, and a number ``id``; times are in seconds since 1970."""
 
-    ``KEY`` and ``PARENT`` are the fields with its key and its parent's key, if it has a parent; ``DEFAULTS`` are for
-    the fields that a new record need not name.
-    """
-
-    KEY: ClassVar[str] = "id"
-    PARENT: ClassVar[str] = ""
     DEFAULTS: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, **fields: Any) -> None:
@@ -36,84 +55,39 @@ class Record(SimpleNamespace):
 
 
 R = TypeVar("R", bound=Record)
-_TABLES = """
-BEGIN IMMEDIATE;
-CREATE TABLE IF NOT EXISTS record
-    (kind TEXT, key INTEGER, parent INTEGER, body TEXT NOT NULL, PRIMARY KEY (kind, key));
-CREATE INDEX IF NOT EXISTS children ON record (kind, parent);
-CREATE TABLE IF NOT EXISTS setting (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-COMMIT
-"""
 
 
-class TicketRecord(Record):
-    """An issue or a pull request by ``author``, with ``title`` and ``body``; both share one series of numbers.
+class Ticket(Record):
+    """An issue or a pull request by ``author``; both share one series of numbers.
 
-    The fields after ``assignees`` are for pull requests.  ``base_sha`` is the tip of the base branch when the head was
-    last pushed: GitHub does not update it.  ``merge_sha`` is the synthetic merge commit, or the real one once merged;
-    it and ``mergeable`` were computed for ``merge_of``, "<base> <head>".
+    ``comments`` are dictionaries with id, author, body and created, ``events`` lists of a label, True if it was added,
+    and when.  The fields after ``events`` are for pull requests.  ``base_sha`` is the tip of the base branch when the
+    head was last pushed: GitHub does not update it.  ``merge_sha`` is the synthetic merge commit, or the real one once
+    merged; it and ``mergeable`` were computed for ``merge_of``, "<base> <head>".
     """
 
-    KEY = "number"
     DEFAULTS: ClassVar[Mapping[str, Any]] = {
-        "state": "open", "state_reason": None, "closed": None, "labels": (), "assignees": (),
+        "state": "open", "labels": [], "comments": [], "events": [],
         "draft": False, "head_owner": "", "head_ref": "", "head_sha": "", "base_ref": "", "base_sha": "",
-        "merged": None, "merge_sha": None, "merge_of": "", "mergeable": None,
+        "merged": False, "merge_sha": None, "merge_of": "", "mergeable": None,
     }  # fmt: skip
 
     @property
-    def is_pull(self) -> bool:
-        return bool(self.base_ref)
-
-    @property
     def page(self) -> str:
-        return "pull" if self.is_pull else "issues"
+        """The path of its page."""
+        return f"{'pull' if self.base_ref else 'issues'}/{self.id}"
 
     @property
     def mirror(self) -> str:
         """The branch to which copy-pr-bot mirrors the head."""
-        return f"pull-request/{self.number}"
+        return f"pull-request/{self.id}"
 
 
-class CommentRecord(Record):
-    """A comment on the ticket ``number``: ``author``, ``body`` and ``created``."""
+class StoredRun(Record):
+    """A run of the workflow at ``head_sha``; it tests ``merge_sha``, whose base was ``base_sha``, for ``seconds``.
 
-    PARENT = "number"
-
-
-class EventRecord(Record):
-    """A ``label`` that ``actor`` added to the ticket ``number`` or removed: the ``event`` labeled or unlabeled."""
-
-    PARENT = "number"
-
-
-class LabelRecord(Record):
-    """A label: ``name``, ``color`` and ``description``."""
-
-    DEFAULTS: ClassVar[Mapping[str, Any]] = {"description": None}
-
-
-class RunRecord(Record):
-    """A run of the workflow; ``merge_sha`` and ``base_sha`` are those at its start.
-
-    ``pull`` is 0 for a run of a branch of the repository, and ``seconds`` the duration of CI.
+    ``pull`` is the pull request.  ``attempts`` are pairs: when each started, and when it was cancelled or None.
     """
-
-    PARENT = "pull"
-    DEFAULTS: ClassVar[Mapping[str, Any]] = {"refused": False, "event": "push"}
-
-
-class AttemptRecord(Record):
-    """The number ``attempt`` of a ``run``, which ``actor`` started."""
-
-    PARENT = "run"
-    DEFAULTS: ClassVar[Mapping[str, Any]] = {"cancelled": None}
-
-
-class JobRecord(Record):
-    """A job of an ``attempt`` of a ``run``, as ``planned``; ``artifact`` is the ID of its artifact, 0 if none."""
-
-    PARENT = "run"
 
 
 class Store:
@@ -141,42 +115,30 @@ class Store:
             finally:
                 self._depth = 0
 
-    def find(self, kind: type[R], key: int) -> R | None:
+    def find(self, kind: type[R], number: int) -> R | None:
         """Return a record, or None."""
-        row = self._db.execute("SELECT body FROM record WHERE kind=? AND key=?", (_name(kind), key)).fetchone()
-        return _load(kind, row[0]) if row else None
+        row = self._db.execute("SELECT body FROM record WHERE kind=? AND id=?", (kind.__name__, number)).fetchone()
+        return kind(**json.loads(row[0])) if row else None
 
-    def all(self, kind: type[R], parent: int | None = None) -> list[R]:
-        """Return the records, or those of one parent, in order of creation."""
-        query = "SELECT body FROM record WHERE kind=? AND (? IS NULL OR parent=?) ORDER BY key"
-        rows = self._db.execute(query, (_name(kind), parent, parent))
-        return [_load(kind, body) for (body,) in rows]
-
-    def create(self, kind: type[R], **fields: Any) -> R:
-        """Write a new record with the next ID, and return it."""
-        return self.save(kind(id=self.next(), **fields))
+    def all(self, kind: type[R]) -> list[R]:
+        """Return the records in order of creation."""
+        rows = self._db.execute("SELECT body FROM record WHERE kind=? ORDER BY id", (kind.__name__,))
+        return [kind(**json.loads(body)) for (body,) in rows]
 
     def save(self, record: R) -> R:
         """Write a record, and return it."""
-        fields = vars(record)
-        body = json.dumps(fields, default=vars)
-        values = (_name(type(record)), fields[record.KEY], fields.get(record.PARENT, 0), body)
-        self._db.execute("INSERT OR REPLACE INTO record VALUES (?, ?, ?, ?)", values)
+        values = (type(record).__name__, record.id, json.dumps(vars(record)))
+        self._db.execute("INSERT OR REPLACE INTO record VALUES (?, ?, ?)", values)
         return record
 
     def change(self, record: R, **fields: Any) -> R:
         """Write a record with these fields changed, and return it."""
         return self.save(type(record)(**vars(record) | fields))
 
-    def remove(self, record: Record) -> None:
-        """Delete a record."""
-        key = getattr(record, record.KEY)
-        self._db.execute("DELETE FROM record WHERE kind=? AND key=?", (_name(type(record)), key))
-
-    def next(self, series: str = "id") -> int:
-        """Return the next number of a series; all kinds of records share one series of IDs."""
-        value = int(self.setting(f"next {series}", _FIRST_NUMBERS[series]))
-        self.set(f"next {series}", value + 1)
+    def next(self, series: str, first: int, step: int = 1) -> int:
+        """Return the next number of a series."""
+        value = int(self.setting(f"next {series}", first))
+        self.set(f"next {series}", value + step)
         return value
 
     def setting(self, name: str, default: Any) -> Any:
@@ -201,14 +163,3 @@ class Store:
         """Close the file after the transaction that is in progress."""
         with self._lock:
             self._db.close()
-
-
-def _name(kind: type) -> str:
-    return kind.__name__.removesuffix("Record")
-
-
-def _load(kind: type[R], body: str) -> R:
-    fields: dict[str, Any] = json.loads(body)
-    if kind is JobRecord:
-        fields["planned"] = Planned(**fields["planned"])
-    return kind(**fields)

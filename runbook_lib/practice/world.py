@@ -13,7 +13,7 @@ from pathlib import Path
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import command
 from runbook_lib.images.reference import ImageRef
-from runbook_lib.practice import content, pages, seed
+from runbook_lib.practice import pages, seed
 from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.practice.hub import REPOSITORY, Hub
 from runbook_lib.practice.registry import PracticeRegistry
@@ -111,7 +111,7 @@ def open_world(home: Path | None = None) -> PracticeWorld:
     try:
         if _marker(home).get("state") != "complete":
             _create(home)
-        if _marker(home).get("template") != content.VERSION:
+        if _marker(home).get("template") != seed.VERSION:
             raise RunbookError(
                 f"The practice environment in {home} was created by a different version of the runbook. {_START_AGAIN}"
             )
@@ -170,5 +170,5 @@ def _marker(home: Path) -> dict[str, object]:
 def _write_marker(home: Path, state: str) -> None:
     about = "A practice environment of the base-image runbook. It may be deleted: the next run creates a new one."
     temporary = home / f"{_MARKER}.new"
-    temporary.write_text(json.dumps({"about": about, "state": state, "template": content.VERSION}) + "\n")
+    temporary.write_text(json.dumps({"about": about, "state": state, "template": seed.VERSION}) + "\n")
     temporary.replace(home / _MARKER)

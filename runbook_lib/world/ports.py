@@ -77,8 +77,10 @@ class Forge(Protocol):
     def behind(self, base: str, head: str) -> int:
         """Return the number of commits of a branch that are missing from another branch or a fork's commit."""
 
-    def runs(self, branch: str | None = None, head_sha: str | None = None) -> tuple[WorkflowRun, ...]:
-        """Return workflow runs, newest first."""
+    def runs(
+        self, branch: str | None = None, head_sha: str | None = None, event: str | None = None
+    ) -> tuple[WorkflowRun, ...]:
+        """Return workflow runs, newest first; ``event`` is what started them, such as merge_group."""
 
     def run(self, run_id: int) -> WorkflowRun:
         """Return one workflow run."""

@@ -12,7 +12,7 @@ from runbook_lib.bump.token_scopes import NEEDS
 from runbook_lib.checks import Check
 from runbook_lib.clients.github.errors import RIGHTS
 from runbook_lib.errors import RunbookError
-from runbook_lib.practice.accounts import CONTRIBUTOR, ENGINEER
+from runbook_lib.practice.store import CONTRIBUTOR, ENGINEER
 
 READS = sorted({it.replace("=write", "=read") for need in NEEDS for it in need.permissions})
 CLASSIC = {name: Token(ENGINEER, scopes=name) for name in ("repo", "repo, workflow", "public_repo", "gist", "")}

@@ -10,10 +10,11 @@ import pytest
 from bumping import CONTRIBUTOR, git
 from forging import BRANCH, World, copied
 
+from runbook_lib.clients.github.ci_status import on_base
 from runbook_lib.clients.github.copy_pr_bot import complaint, refusals
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.errors import RunbookError
-from runbook_lib.practice.actions import LIFETIME
+from runbook_lib.practice.forge import LIFETIME
 from runbook_lib.transport.downloads import MissingFile
 from runbook_lib.transport.web import Web
 from runbook_lib.world.ports import Forge
@@ -293,14 +294,17 @@ def test_failed_jobs_once_more(at: World, forge: Forge) -> None:
     assert len(forge.artifacts(run)) == 12 + 8  # only what ran again leaves another one
 
 
-def test_a_push_cancels_the_run_and_a_merge_starts_another(at: World, forge: Forge) -> None:
+def test_a_push_cancels_the_run_and_the_merge_queue_tests_the_merged_commit(at: World, forge: Forge) -> None:
     run = at.tested()
     at.now += 5
     at.push()
     assert (forge.run(run).status, forge.run(run).conclusion) == ("completed", "cancelled")
-    tip = at.controls.merge(10)
+    base, tip = at.commit("main"), at.controls.merge(10)
     pull = forge.pull(10)
     assert (pull.state, pull.merged, pull.merge_commit) == ("closed", True, tip)
-    newest = forge.runs(branch="main")[0]
-    assert (newest.head_sha, newest.status) == (tip, "in_progress")
+    assert forge.runs(branch="main") == ()
+    newest, earlier = forge.runs(event="merge_group")
+    assert (newest.head_sha, newest.head_branch) == (tip, f"gh-readonly-queue/main/pr-10-{base}")
+    assert (newest.status, earlier.head_sha, on_base(newest, "main")) == ("in_progress", base, True)
+    assert (newest,) == forge.runs(head_sha=tip)
     assert at.commit("pull-request/10") is None

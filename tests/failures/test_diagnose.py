@@ -12,7 +12,8 @@ from runbook_lib.failures.failure import FailedJob, Failure, LogPosition
 from runbook_lib.failures.log_lines import clean, split
 from runbook_lib.failures.log_scanner import LONGEST, Scanner
 from runbook_lib.failures.log_summary import LogSummary
-from runbook_lib.practice.ci import evidence, plan
+from runbook_lib.practice import evidence
+from runbook_lib.practice.ci import Job
 from runbook_lib.text.redact import Redactor
 
 TEST = "gpt/gpt3_mcore_tp2_pp2 - latest"
@@ -463,9 +464,9 @@ def test_lines_in_any_order_are_scanned(words: list[str], together: bool) -> Non
 # -- the practice environment ------------------------------------------------------------------------------------
 
 
-def practised(cause: plan.Cause, kind: str, name: str) -> Failure:
+def practised(cause: str, kind: str, name: str) -> Failure:
     """Triage of all logs that a practice job leaves."""
-    job = plan.Planned(name, kind, 0, 0, 1, "failure", cause, test_case="tests/unit_tests/moe")
+    job = Job(name, kind, 0, 1, "failure", cause, test_case="tests/unit_tests/moe")
     with zipfile.ZipFile(io.BytesIO(evidence.archive(job, {}, 1e9))) as packed:
         logs = {member: packed.read(member) for member in packed.namelist() if member.endswith(".log")}
     ranks = [scan(data, member, int(member.split("/")[-2])) for member, data in logs.items()]
@@ -486,18 +487,18 @@ def practised(cause: plan.Cause, kind: str, name: str) -> Failure:
         ("broken", "unit", "tests/unit_tests/moe - latest", "unit tests"),
     ],
 )
-def test_the_practice_ci_is_diagnosed(cause: plan.Cause, planned: str, name: str, kind: str) -> None:
+def test_the_practice_ci_is_diagnosed(cause: str, planned: str, name: str, kind: str) -> None:
     assert practised(cause, planned, name).kind == kind
 
 
 def test_a_refused_deployment_is_reported() -> None:
-    job = plan.Planned("cicd-wait-in-queue", "queue", 0, 0, 1, "failure", "refused")
+    job = Job("cicd-wait-in-queue", "queue", 0, 1, "failure", "refused")
     found = diagnose.conclude(FailedJob(job.name), [scan(evidence.log(job, 1e9))])
     assert "deployment was refused" in found.cause
 
 
 def test_two_ranks_do_not_explain_the_death_of_a_third() -> None:
-    job = plan.Planned(TEST, "functional", 0, 0, 1, "failure", "memory")
+    job = Job(TEST, "functional", 0, 1, "failure", "memory")
     found = diagnose.conclude(FailedJob(TEST), [scan(evidence.log(job, 1e9))])
     assert (found.kind, found.retry, found.details["rank"]) == ("unknown", False, "3")
 

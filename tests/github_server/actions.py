@@ -1,34 +1,35 @@
 """The workflow runs, jobs, artifacts and deployments of the forge's API."""
 
 import hashlib
-from pathlib import Path
 
 from local_server import json_response
 from werkzeug.wrappers import Response
 
 from github_server import shapes
 from github_server.api import ApiCall, Route, ServedHub
-from runbook_lib.practice.accounts import COPY_PR_BOT
-from runbook_lib.practice.actions import LIFETIME, artifact_name
-from runbook_lib.practice.forge import PracticeForge
-from runbook_lib.practice.hub import JobState, RunState
+from runbook_lib.clients.github.models import Artifact
+from runbook_lib.practice.forge import LIFETIME
+from runbook_lib.practice.hub import Attempt
+from runbook_lib.practice.store import COPY_PR_BOT
 
 #: Seconds for which a download URL is valid.
 _ADDRESS_LIFETIME = 60.0
 
 
 def _list_runs(call: ApiCall) -> Response:
-    branch, sha = call.request.args.get("branch"), call.request.args.get("head_sha")
-    runs = call.hub.runs(lambda run: branch in (None, run.head_branch) and sha in (None, run.head_sha))
-    return call.page(runs, lambda state: shapes.run(call.hub, state), "workflow_runs")
+    branch, sha, event = (call.request.args.get(name) for name in ("branch", "head_sha", "event"))
+    runs = call.hub.runs(
+        lambda run: branch in (None, run.head_branch) and sha in (None, run.head_sha) and event in (None, run.event)
+    )
+    return call.page(runs, lambda attempt: shapes.run(call.hub, attempt), "workflow_runs")
 
 
 def _get_run(call: ApiCall, run_id: int) -> Response:
-    return json_response(shapes.run(call.hub, call.hub.run(run_id)))
+    return json_response(shapes.run(call.hub, call.hub.run(run_id)[-1]))
 
 
 def _list_jobs(call: ApiCall, run_id: int) -> Response:
-    jobs = call.hub.jobs(call.hub.run(run_id))
+    jobs = call.hub.jobs(call.hub.run(run_id)[-1])
     return call.page(jobs, lambda job: shapes.job(call.hub, job), "jobs")
 
 
@@ -41,24 +42,21 @@ def _rerun_failed_jobs(call: ApiCall, run_id: int) -> Response:
     return json_response({}, 201)
 
 
-def _artifact(hub: ServedHub, job: JobState) -> shapes.Json:
-    data, run, created = hub.archive(job), job.state.run, job.status.completed or 0.0
+def _artifact(call: ApiCall, shown: Artifact) -> shapes.Json:
+    job = call.hub.job(shown.id)
+    data, created = call.hub.archive(job), job.status.completed or 0.0
     return shapes.shape(
-        hub, "artifact", run, id=job.record.artifact, run=run.id, size=len(data), name=artifact_name(job),
-        created=created, expires=created + LIFETIME, expired=hub.clock() > created + LIFETIME,
-        sha256=hashlib.sha256(data).hexdigest(),
+        call.hub, "artifact", job.attempt.run, id=shown.id, run=job.attempt.run.id, size=shown.size, name=shown.name,
+        created=created, expires=created + LIFETIME, expired=shown.expired, sha256=hashlib.sha256(data).hexdigest(),
     )  # fmt: skip
 
 
 def _list_artifacts(call: ApiCall, run_id: int) -> Response:
-    return call.page(
-        PracticeForge(call.hub, Path("/")).jobs_with_artifact(run_id), lambda job: _artifact(call.hub, job), "artifacts"
-    )
+    return call.page(call.anybody.artifacts(run_id), lambda shown: _artifact(call, shown), "artifacts")
 
 
 def _download_artifact(call: ApiCall, artifact_id: int) -> Response:
-    data, job = call.forge.read_artifact(artifact_id), call.forge.find_artifact(artifact_id)
-    return _redirect_to_storage(call, f"{artifact_name(job)}.zip", "application/zip", data)
+    return _redirect_to_storage(call, f"{artifact_id}.zip", "application/zip", call.forge.read_artifact(artifact_id))
 
 
 def _download_log(call: ApiCall, job_id: int) -> Response:
@@ -72,13 +70,13 @@ def _redirect_to_storage(call: ApiCall, name: str, media_type: str, data: bytes)
     return Response(status=302, headers={"Location": call.hub.url + path})
 
 
-def _deployment(hub: ServedHub, state: RunState, kind: str = "deployment", status: str = "") -> shapes.Json:
+def _deployment(hub: ServedHub, state: Attempt, kind: str = "deployment", status: str = "") -> shapes.Json:
     return shapes.shape(hub, kind, state.run, creator=shapes.user(hub, COPY_PR_BOT.login), state=status)
 
 
 def _list_deployments(call: ApiCall) -> Response:
     sha = call.request.args.get("sha")
-    states = call.hub.runs(lambda run: bool(run.pull) and run.head_sha == (sha or run.head_sha))
+    states = call.hub.runs(lambda run: run.event == "push" and run.head_sha == (sha or run.head_sha))
     return call.page(states, lambda state: _deployment(call.hub, state))
 
 
@@ -86,10 +84,10 @@ _DEPLOYMENT_STATES = {"success": "success", "failure": "failure", "cancelled": "
 
 
 def _list_deployment_statuses(call: ApiCall, deployment_id: int) -> Response:
-    hub, state = call.hub, call.hub.run(deployment_id)
+    hub, state = call.hub, call.hub.run(deployment_id)[-1]
     statuses = []
     for job in hub.jobs(state):
-        if job.record.planned.kind == "queue" and job.status.conclusion:
+        if job.planned.kind == "queue" and job.status.conclusion:
             statuses.append(_DEPLOYMENT_STATES[job.status.conclusion])
     return call.page(statuses, lambda status: _deployment(hub, state, "deployment_status", status))
 

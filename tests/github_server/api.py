@@ -10,9 +10,9 @@ from urllib.parse import quote, urlencode
 from local_server import ApiError, Storage, json_response
 from werkzeug.wrappers import Request, Response
 
-from runbook_lib.practice.accounts import PracticeAccount
 from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.practice.hub import Hub
+from runbook_lib.practice.store import ENGINEER, PracticeAccount
 
 T = TypeVar("T")
 
@@ -51,6 +51,11 @@ class ApiCall:
     def forge(self) -> PracticeForge:
         """The practice forge as the caller sees it.  Raises ApiError 401 for nobody."""
         return PracticeForge(self.hub, Path("/"), self.require_account())
+
+    @property
+    def anybody(self) -> PracticeForge:
+        """The practice forge, for what anybody may read."""
+        return PracticeForge(self.hub, Path("/"), self.caller or ENGINEER)
 
     def require_account(self) -> PracticeAccount:
         """Return the account of the caller.  Raises ApiError 401 for nobody."""

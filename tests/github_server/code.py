@@ -1,14 +1,11 @@
 """The account of the caller, the repository and its commits, in the forge's API."""
 
-from pathlib import Path
-
 from local_server import ApiError, json_response, not_found
 from werkzeug.wrappers import Response
 
 from github_server import shapes
 from github_server.api import ApiCall, Route
 from github_server.diff import file_changes
-from runbook_lib.practice.forge import PracticeForge
 
 
 def _get_user(call: ApiCall) -> Response:
@@ -22,13 +19,9 @@ def _get_repository(call: ApiCall) -> Response:
     return json_response(shapes.repository(call.hub, call.hub.owner) | more)
 
 
-def _resolve(call: ApiCall, revision: str) -> str:
-    return PracticeForge(call.hub, Path("/")).resolve(revision)
-
-
 def _list_commits(call: ApiCall) -> Response:
     query = call.request.args
-    commits = call.hub.home.history(_resolve(call, query.get("sha") or "main"), query.get("path", ""))
+    commits = call.hub.home.history(call.anybody.resolve(query.get("sha") or "main"), query.get("path", ""))
     return call.page(commits, lambda sha: shapes.commit(call.hub, sha))
 
 
@@ -36,7 +29,7 @@ def _compare(call: ApiCall, basehead: str) -> Response:
     base_name, dots, head_name = basehead.partition("...")
     if not dots:
         raise not_found()
-    hub, base, head = call.hub, _resolve(call, base_name), _resolve(call, head_name)
+    hub, base, head = call.hub, call.anybody.resolve(base_name), call.anybody.resolve(head_name)
     ahead, behind, fork_point = hub.home.compare(base, head)
     if not fork_point:
         raise ApiError(404, f"No common ancestor between {base_name} and {head_name}.")

@@ -7,7 +7,7 @@ from github_server import shapes
 from github_server.api import ApiCall, Route
 from github_server.diff import file_changes
 from github_server.tickets import change_ticket, text_field
-from runbook_lib.practice.store import TicketRecord
+from runbook_lib.practice.store import Ticket
 
 
 def _list_pulls(call: ApiCall) -> Response:
@@ -17,7 +17,7 @@ def _list_pulls(call: ApiCall) -> Response:
     for ticket in call.hub.tickets():
         # GitHub ignores a head without an owner.
         is_head = ":" not in head or f"{ticket.head_owner}:{ticket.head_ref}".lower() == head
-        if ticket.is_pull and state in ("all", ticket.state) and is_head and base in ("", ticket.base_ref):
+        if ticket.base_ref and state in ("all", ticket.state) and is_head and base in ("", ticket.base_ref):
             pulls.append(ticket)
     return call.page(pulls, lambda pull: shapes.pull(call.hub, pull))
 
@@ -32,16 +32,16 @@ def _create_pull(call: ApiCall) -> Response:
     body = text_field(fields, "body", "PullRequest") or ""
     hub = call.hub
     opened = call.forge.open_pull(title, fields["head"], fields["base"], body, draft=bool(fields.get("draft")))
-    pull = hub.store.find(TicketRecord, opened.number)
+    pull = hub.store.find(Ticket, opened.number)
     assert pull is not None
     # The reply shows the pull request as requested; the bots have acted right afterwards.
-    shown = shapes.pull_in_full(hub, TicketRecord(**vars(pull) | {"draft": opened.draft}))
+    shown = shapes.pull_in_full(hub, Ticket(**vars(pull) | {"draft": opened.draft}))
     return call.created(shown)
 
 
-def _find(call: ApiCall, number: int) -> TicketRecord:
+def _find(call: ApiCall, number: int) -> Ticket:
     pull = call.hub.ticket(number)
-    if not pull.is_pull:
+    if not pull.base_ref:
         raise not_found()
     return pull
 
@@ -50,7 +50,7 @@ def _get_pull(call: ApiCall, pull_number: int) -> Response:
     return json_response(_in_full(call, _find(call, pull_number)))
 
 
-def _in_full(call: ApiCall, pull: TicketRecord) -> shapes.Json:
+def _in_full(call: ApiCall, pull: Ticket) -> shapes.Json:
     """Return the pull request; GitHub computes its merge on the first request, and shows it from the second on."""
     if pull.state == "open":
         merged = call.hub.with_merge_commit(pull)

@@ -12,7 +12,6 @@ from local_server import (
     ApiError,
     LoopbackServer,
     NumberConverter,
-    invalid,
     json_response,
     not_found,
 )
@@ -23,11 +22,12 @@ from werkzeug.wrappers import Request, Response
 from github_server import actions, code, pulls, tickets
 from github_server.api import ApiCall, Route, ServedHub
 from runbook_lib.errors import Unreachable
-from runbook_lib.practice.accounts import ENGINEER, TOKEN
-from runbook_lib.practice.hub import CI_SECONDS, InvalidRequest, PracticeRefusal
-from runbook_lib.practice.store import Store
+from runbook_lib.practice.forge import InvalidRequest
+from runbook_lib.practice.hub import CI_SECONDS, PracticeRefusal
+from runbook_lib.practice.store import ENGINEER, Store
 
 VERSION = "2022-11-28"
+TOKEN = "practice-token"
 ROUTES = (*code.ROUTES, *pulls.ROUTES, *tickets.ROUTES, *actions.ROUTES)
 _RULES = Map(
     [Rule(route.path, methods=[route.method], endpoint=route) for route in ROUTES],
@@ -59,9 +59,8 @@ class Forge:
     """A forge that answers on 127.0.0.1 until it is closed.  ``tokens`` is token → account."""
 
     def __init__(
-        self, state: Path, remote: Path, *, repository: str = "practice/Megatron-LM",
-        clock: Callable[[], float] | None = time.time, forks: Mapping[str, Path] | None = None,
-        ci_seconds: float = CI_SECONDS,
+        self, state: Path, remote: Path, *, clock: Callable[[], float] | None = time.time,
+        forks: Mapping[str, Path] | None = None, ci_seconds: float = CI_SECONDS,
     ) -> None:  # fmt: skip
         """Serve the bare git repository ``remote``; ``state`` is the forge's SQLite file.
 
@@ -69,7 +68,7 @@ class Forge:
         ``ci_seconds``.  Raises sqlite3.DatabaseError for a file that is not a database.
         """
         store = Store(state)
-        self.hub = ServedHub(store, remote, clock, forks or {}, repository, ci_seconds)
+        self.hub = ServedHub(store, remote, clock, forks or {}, ci_seconds)
         self.tokens = {TOKEN: ENGINEER}
         with store.transaction():
             last_port = int(store.setting("port", 0))
@@ -98,7 +97,7 @@ class Forge:
         except PracticeRefusal as error:
             return ApiError(error.status, error.message).get_response()
         except InvalidRequest as error:
-            return invalid(**error.error).get_response()
+            return ApiError(422, str(error)).get_response()
         except HTTPException as error:
             return error.get_response()
         except Unreachable:

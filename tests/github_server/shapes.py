@@ -15,13 +15,18 @@ from urllib.parse import quote
 
 from github_server.api import ServedHub
 from github_server.diff import FileChange, file_changes
-from runbook_lib.practice.accounts import ACCOUNTS, COPY_PR_BOT, PracticeAccount
-from runbook_lib.practice.actions import RUNNERS
-from runbook_lib.practice.ci import plan
-from runbook_lib.practice.hub import JobState, RunState
-from runbook_lib.practice.store import CommentRecord, EventRecord, LabelRecord, TicketRecord
+from runbook_lib.practice import ci
+from runbook_lib.practice.forge import RUNNERS
+from runbook_lib.practice.hub import Attempt, ListedJob
+from runbook_lib.practice.store import ACCOUNTS, COPY_PR_BOT, PracticeAccount, Ticket
 
-REPOSITORY_ID = 480_000_001
+REPOSITORY_ID, _FIRST_ACCOUNT = 480_000_001, 90_000_001
+_WORKFLOW_PATH = ".github/workflows/cicd-main.yml"
+#: The fields of a commit in git's format.
+_COMMIT = {
+    "sha": "%H", "tree": "%T", "parents": "%P", "message": "%B", "author": "%an", "author_email": "%ae",
+    "authored": "%ad", "committer": "%cn", "committer_email": "%ce", "committed": "%cd",
+}  # fmt: skip
 Json = dict[str, Any]
 
 
@@ -55,7 +60,7 @@ def shape(hub: ServedHub, kind: str, record: object = None, /, **values: object)
     """Return an object of this kind, filled with the fields of a record and these values."""
     table = _KINDS[kind]
     names: Json = {"forge": hub.url, "api": api_url(hub), "web": f"{hub.url}/{hub.repository}"}
-    names |= {"repository_id": REPOSITORY_ID, "workflow": plan.WORKFLOW, **getattr(record, "__dict__", {}), **values}
+    names |= {"repository_id": REPOSITORY_ID, "workflow": ci.WORKFLOW, **getattr(record, "__dict__", {}), **values}
     shown: Json = {}
     if "url" in table:
         shown["url"] = Template(table["url"]).substitute(names)
@@ -82,14 +87,18 @@ def _fill(fields: Json, names: Mapping[str, Any]) -> Json:
     return filled
 
 
-def account(hub: ServedHub, record: PracticeAccount, kind: str = "account") -> Json:
+def account(hub: ServedHub, shown: PracticeAccount, kind: str = "account") -> Json:
     """Return an account; ``GET /user`` shows it as the kind ``own_account``."""
-    return shape(hub, kind, record, path=quote(record.login))
+    number = _FIRST_ACCOUNT + [*ACCOUNTS].index(shown.login)
+    path = quote(shown.login)
+    return shape(hub, kind, shown, id=number, type="Bot" if shown.bot else "User", path=path)
 
 
 def user(hub: ServedHub, login: str) -> Json:
     """Return the account with this login; any other login is that of an organization."""
-    return account(hub, ACCOUNTS.get(login) or PracticeAccount(80_000_001, login, login, type="Organization"))
+    if login in ACCOUNTS:
+        return account(hub, ACCOUNTS[login])
+    return shape(hub, "account", id=80_000_001, login=login, name=login, type="Organization", path=quote(login))
 
 
 def repository(hub: ServedHub, owner: str) -> Json:
@@ -101,56 +110,59 @@ def repository(hub: ServedHub, owner: str) -> Json:
     )  # fmt: skip
 
 
-def labels(hub: ServedHub, names: tuple[str, ...]) -> list[Json]:
+def labels(hub: ServedHub, names: Iterable[str]) -> list[Json]:
     """Return the labels with these names, in this order."""
-    shown = {}
-    for record in hub.store.all(LabelRecord):
-        shown[record.name] = shape(hub, "label", record, path=quote(record.name), default=record.name == "bug")
-    return [shown[name] for name in names]
+    return [
+        shape(
+            hub, "label", id=sum(name.encode()), name=name, color="ededed", description="", path=quote(name),
+            default=name == "bug",
+        )
+        for name in names
+    ]  # fmt: skip
 
 
 def _authored(hub: ServedHub, login: str) -> Json:
     """Return an author, and GitHub's name for the relation of the account to the repository."""
     author = ACCOUNTS[login]
-    association = "MEMBER" if author.may_write else "CONTRIBUTOR"
-    if author.type == "Bot":
-        association = "NONE"
+    association = "NONE" if author.bot else "MEMBER" if author.may_write else "CONTRIBUTOR"
     return {"user": account(hub, author), "association": association}
 
 
-def comment(hub: ServedHub, record: CommentRecord) -> Json:
+def comment(hub: ServedHub, ticket: Ticket, stored: Json) -> Json:
     """Return a comment of an issue or pull request."""
-    ticket = hub.store.find(TicketRecord, record.number)
-    page = ticket.page if ticket else "issues"
-    return shape(hub, "comment", record, page=page, **_authored(hub, record.author))
+    page = ticket.page.partition("/")[0]
+    return shape(hub, "comment", **{**stored, "number": ticket.id, "page": page, **_authored(hub, stored["author"])})
 
 
-def event(hub: ServedHub, record: EventRecord) -> Json:
+def event(hub: ServedHub, ticket: Ticket, position: int) -> Json:
     """Return the event of a label that was added or removed."""
-    colors = {label.name: label.color for label in hub.store.all(LabelRecord)}
-    return shape(hub, "event", record, actor=user(hub, record.actor), color=colors.get(record.label, "ededed"))
-
-
-def _ticket(hub: ServedHub, kind: str, ticket: TicketRecord, **values: object) -> Json:
-    assignees = [user(hub, login) for login in ticket.assignees]
+    name, on, created = ticket.events[position]
     return shape(
-        hub, kind, ticket, page=ticket.page, labels=labels(hub, ticket.labels), assignees=assignees,
-        assignee=next(iter(assignees), None), comments=len(hub.store.all(CommentRecord, ticket.number)),
-        **_authored(hub, ticket.author), **values,
+        hub, "event", id=1000 * ticket.id + position, event="labeled" if on else "unlabeled", created=created,
+        label=name, color="ededed", actor=user(hub, ticket.author),
     )  # fmt: skip
 
 
-def issue(hub: ServedHub, ticket: TicketRecord) -> Json:
+def _ticket(hub: ServedHub, kind: str, ticket: Ticket, **values: object) -> Json:
+    is_closed, known = ticket.state == "closed", vars(ticket) | {"number": ticket.id, "updated": ticket.created}
+    return shape(
+        hub, kind, **{
+            **known, "page": ticket.page.partition("/")[0], "labels": labels(hub, ticket.labels), "assignees": [],
+            "assignee": None, "comments": len(ticket.comments), "closed": ticket.created if is_closed else None,
+            "state_reason": "completed" if is_closed and not ticket.base_ref else None,
+            "merged": ticket.created if ticket.merged else None, **_authored(hub, ticket.author), **values,
+        }
+    )  # fmt: skip
+
+
+def issue(hub: ServedHub, ticket: Ticket) -> Json:
     """Return an issue; GitHub shows pull requests as issues, too."""
-    return _ticket(hub, "pull_as_issue" if ticket.is_pull else "issue", ticket)
+    return _ticket(hub, "pull_as_issue" if ticket.base_ref else "issue", ticket)
 
 
-def search_result(hub: ServedHub, ticket: TicketRecord) -> Json:
-    """Return an issue as shown by the search: without a body if that is empty."""
-    shown = issue(hub, ticket) | {"score": 1.0}
-    if ticket.body is None:
-        del shown["body"]
-    return shown
+def search_result(hub: ServedHub, ticket: Ticket) -> Json:
+    """Return an issue as shown by the search."""
+    return issue(hub, ticket) | {"score": 1.0}
 
 
 def _side(hub: ServedHub, owner: str, ref: str, sha: str) -> Json:
@@ -158,25 +170,25 @@ def _side(hub: ServedHub, owner: str, ref: str, sha: str) -> Json:
     return {"label": f"{owner}:{ref}", "ref": ref, "sha": sha, "user": user(hub, owner), "repo": repo}
 
 
-def pull(hub: ServedHub, ticket: TicketRecord, kind: str = "pull", **values: object) -> Json:
+def pull(hub: ServedHub, ticket: Ticket, kind: str = "pull", **values: object) -> Json:
     """Return a pull request as lists show it."""
     head = _side(hub, ticket.head_owner, ticket.head_ref, ticket.head_sha)
     return _ticket(hub, kind, ticket, head=head, base=_side(hub, hub.owner, ticket.base_ref, ticket.base_sha), **values)
 
 
-def pull_in_full(hub: ServedHub, ticket: TicketRecord) -> Json:
+def pull_in_full(hub: ServedHub, ticket: Ticket) -> Json:
     """Return a pull request on its own."""
     _, _, fork_point = hub.home.compare(ticket.base_sha, ticket.head_sha)
     changes = file_changes(hub.home, fork_point, ticket.head_sha) if fork_point else ()
     return pull(
-        hub, ticket, "pull_in_full", is_merged=ticket.merged is not None, mergeable_state=_mergeable_state(ticket),
+        hub, ticket, "pull_in_full", is_merged=ticket.merged, mergeable_state=_mergeable_state(ticket),
         from_fork=ticket.head_owner != hub.owner, commits=len(hub.home.log(ticket.base_sha, ticket.head_sha)),
         changed_files=len(changes), additions=sum(file.additions for file in changes),
         deletions=sum(file.deletions for file in changes),
     )  # fmt: skip
 
 
-def _mergeable_state(ticket: TicketRecord) -> str:
+def _mergeable_state(ticket: Ticket) -> str:
     if ticket.mergeable is None:
         return "unknown"
     if not ticket.mergeable:
@@ -184,14 +196,22 @@ def _mergeable_state(ticket: TicketRecord) -> str:
     return "draft" if ticket.draft else "clean"
 
 
+def _described(hub: ServedHub, sha: str) -> Json:
+    """Return the fields of a commit."""
+    shown = hub.home.show(sha, "%x00".join(_COMMIT.values())).split("\0")
+    return dict(zip(_COMMIT, shown, strict=True))
+
+
 def commit(hub: ServedHub, sha: str) -> Json:
     """Return a commit."""
-    details = hub.home.commit(sha)
-    accounts = {record.email: account(hub, record) for record in ACCOUNTS.values() if record.email}
+    details = _described(hub, sha)
+    accounts = {known.email: account(hub, known) for known in ACCOUNTS.values() if known.email}
     return shape(
-        hub, "commit", details, id=int(details.sha[:12], 16), author_account=accounts.get(details.author_email),
-        committer_account=accounts.get(details.committer_email),
-        parents=[shape(hub, "parent", sha=sha) for sha in details.parents],
+        hub, "commit", **{
+            **details, "id": int(details["sha"][:12], 16), "author_account": accounts.get(details["author_email"]),
+            "committer_account": accounts.get(details["committer_email"]),
+            "parents": [shape(hub, "parent", sha=sha) for sha in details["parents"].split()],
+        }
     )  # fmt: skip
 
 
@@ -200,48 +220,33 @@ def file_change(hub: ServedHub, file: FileChange, sha: str) -> Json:
     return shape(hub, "file", file, commit=sha, address=quote(file.path), lines=file.additions + file.deletions)
 
 
-def run(hub: ServedHub, state: RunState) -> Json:
-    """Return a run of the workflow, at the attempt of the state."""
-    record, attempt = state.run, state.attempt
-    changed = _changed_at((job.planned for job in state.jobs), attempt.started, hub.clock())
+def run(hub: ServedHub, attempt: Attempt) -> Json:
+    """Return a run of the workflow, at an attempt."""
+    run, head = attempt.run, _described(hub, attempt.run.head_sha)
     previous = None
-    if attempt.attempt > 1:
-        previous = f"{api_url(hub)}/actions/runs/{record.id}/attempts/{attempt.attempt - 1}"
-    head = vars(hub.home.commit(record.head_sha)) | {"head_author": hub.home.commit(record.head_sha).author}
-    values = head | vars(record) | {
-        "attempt": attempt.attempt, "started": attempt.started, "status": state.status.status,
-        "conclusion": state.status.conclusion, "updated": state.status.completed or changed,
-        "workflow_path": plan.WORKFLOW_PATH, "suite": record.id + 1, "suite_node": _node_id("CS", record.id + 1),
-        "actor": user(hub, COPY_PR_BOT.login if record.pull else record.author),
-        "triggering_actor": user(hub, attempt.actor), "previous_attempt": previous,
+    if attempt.number > 1:
+        previous = f"{api_url(hub)}/actions/runs/{run.id}/attempts/{attempt.number - 1}"
+    actor = user(hub, COPY_PR_BOT.login)
+    values = head | {"head_author": head["author"]} | vars(run) | {
+        "attempt": attempt.number, "started": attempt.started, "status": attempt.status.status,
+        "conclusion": attempt.status.conclusion, "updated": attempt.status.completed or attempt.started,
+        "workflow_path": _WORKFLOW_PATH, "suite": run.id + 1, "suite_node": _node_id("CS", run.id + 1),
+        "actor": actor, "triggering_actor": actor, "previous_attempt": previous, "run_number": run.id % 1000,
         "repository": repository(hub, hub.owner),
     }  # fmt: skip
     return shape(hub, "run", **values)
 
 
-def job(hub: ServedHub, job: JobState) -> Json:
-    """Return a job.  On GitHub even a waiting job has a start: the time when it was listed."""
-    planned, status = job.record.planned, job.status
-    created = job.state.attempt.started + max(planned.appears, 0.0)
+def job(hub: ServedHub, job: ListedJob) -> Json:
+    """Return a job."""
+    planned, status, run = job.planned, job.status, job.attempt.run
     label = RUNNERS.get(planned.platform, "ubuntu-latest")
     values: Json = vars(planned) | vars(status) | {
-        "id": job.record.id, "run": job.record.run, "attempt": job.record.attempt, "labels": [label], "steps": [],
-        "head_sha": job.state.run.head_sha, "head_branch": job.state.run.head_branch, "created": created,
-        "started": created if status.started is None else status.started,
+        "id": job.id, "run": run.id, "attempt": job.attempt.number, "labels": [label], "steps": [],
+        "head_sha": run.head_sha, "head_branch": run.head_branch, "created": status.started,
         "runner_id": None, "runner": None, "runner_group": None,
     }  # fmt: skip
-    if status.started is not None and status.conclusion != "skipped":
-        step = {"status": "in_progress"} if status.status == "waiting" else {}
-        values |= {"steps": [shape(hub, "step", **values | step)], "runner_id": 1}
+    if status.status != "waiting" and status.conclusion != "skipped":
+        values |= {"steps": [shape(hub, "step", **values)], "runner_id": 1}
         values |= {"runner": f"{label}-practice", "runner_group": "practice"}
     return shape(hub, "job", **values)
-
-
-def _changed_at(jobs: Iterable[plan.Planned], started: float, now: float) -> float:
-    """Return when the run last changed visibly."""
-    last = started
-    for job in jobs:
-        for moment in (job.appears, job.starts, job.ends):
-            if last < started + moment <= now:
-                last = started + moment
-    return last

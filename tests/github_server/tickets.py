@@ -9,9 +9,8 @@ from werkzeug.wrappers import Response
 
 from github_server import shapes
 from github_server.api import ApiCall, Route
-from runbook_lib.practice.accounts import ACCOUNTS
-from runbook_lib.practice.hub import InvalidRequest
-from runbook_lib.practice.store import CommentRecord, EventRecord, TicketRecord
+from runbook_lib.practice.forge import InvalidRequest
+from runbook_lib.practice.store import ACCOUNTS, Ticket
 
 
 def text_field(fields: dict[str, Any], name: str, resource: str) -> str | None:
@@ -66,25 +65,20 @@ def _update_issue(call: ApiCall, issue_number: int) -> Response:
     return json_response(shapes.issue(call.hub, ticket))
 
 
-def change_ticket(call: ApiCall, ticket: TicketRecord, fields: dict[str, Any], resource: str) -> TicketRecord:
+def change_ticket(call: ApiCall, ticket: Ticket, fields: dict[str, Any], resource: str) -> Ticket:
     """Change title, body and state, for the author or an account with write access."""
-    call.forge.require_author(ticket)
-    hub, changed = call.hub, {}
+    call.forge.require_write(ticket.author)
+    changed = {}
     for name in ("title", "body"):
         if name in fields:
-            changed[name] = call.forge.text(resource, name, text_field(fields, name, resource) or "")
-    if changed.get("title", "x") == "":
-        raise InvalidRequest(resource, field="title", code="missing_field")
+            changed[name] = call.forge.text(text_field(fields, name, resource) or "")
     if changed:
-        ticket = hub.store.change(ticket, **changed, updated=hub.clock())
-    state = fields.get("state", ticket.state)
-    if state == ticket.state:
+        ticket = call.hub.store.change(ticket, **changed)
+    if fields.get("state", ticket.state) == ticket.state:
         return ticket
-    if state != "closed":  # the forge reopens nothing
-        raise InvalidRequest(resource, field="state", code="invalid")
-    if ticket.is_pull:
-        return hub.close(ticket)
-    return hub.close(ticket, fields.get("state_reason") or "completed")
+    if fields["state"] != "closed":  # the forge reopens nothing
+        raise InvalidRequest("state is invalid")
+    return call.hub.close(ticket)
 
 
 def _list_labels(call: ApiCall, issue_number: int) -> Response:
@@ -104,20 +98,15 @@ def _remove_label(call: ApiCall, issue_number: int, name: str) -> Response:
 
 
 def _list_comments(call: ApiCall, issue_number: int) -> Response:
-    comments = call.hub.store.all(CommentRecord, call.hub.ticket(issue_number).number)
-    return call.page(comments, lambda comment: shapes.comment(call.hub, comment))
+    ticket = call.hub.ticket(issue_number)
+    return call.page(ticket.comments, lambda comment: shapes.comment(call.hub, ticket, comment))
 
 
 def _create_comment(call: ApiCall, issue_number: int) -> Response:
     written = call.forge.comment(issue_number, text_field(call.fields(), "body", "IssueComment") or "")
-    return call.created(shapes.comment(call.hub, _find_comment(call, written.id)))
-
-
-def _find_comment(call: ApiCall, comment_id: int) -> CommentRecord:
-    comment = call.hub.store.find(CommentRecord, comment_id)
-    if comment is None:
-        raise not_found()
-    return comment
+    ticket = call.hub.ticket(issue_number)
+    stored = next(each for each in ticket.comments if each["id"] == written.id)
+    return call.created(shapes.comment(call.hub, ticket, stored))
 
 
 def _show_permission(call: ApiCall, username: str) -> Response:
@@ -131,27 +120,28 @@ def _show_permission(call: ApiCall, username: str) -> Response:
 
 
 def _delete_comment(call: ApiCall, comment_id: int) -> Response:
-    ticket = call.hub.ticket(_find_comment(call, comment_id).number)
-    for comment in call.forge.comments(ticket.number):
-        if comment.id == comment_id:
-            call.forge.remove_comment(comment)
-    return Response(status=204)
+    for ticket in call.hub.tickets():
+        for comment in call.forge.comments(ticket.id):
+            if comment.id == comment_id:
+                call.forge.remove_comment(comment)
+                return Response(status=204)
+    raise not_found()
 
 
 def _list_events(call: ApiCall, issue_number: int) -> Response:
-    events = call.hub.store.all(EventRecord, call.hub.ticket(issue_number).number)
-    return call.page(events, lambda event: shapes.event(call.hub, event))
+    ticket = call.hub.ticket(issue_number)
+    return call.page(range(len(ticket.events)), lambda position: shapes.event(call.hub, ticket, position))
 
 
 def _search(call: ApiCall) -> Response:
     """Search for issues with a text in title or body; other queries of GitHub's are refused."""
     query = re.fullmatch(r'repo:(\S+) is:issue is:open "([^"]+)"', call.request.args.get("q", ""))
     if query is None or query[1] != call.hub.repository:
-        raise InvalidRequest("Search", field="q", code="invalid", message="Practice does not support it.")
+        raise InvalidRequest("practice does not support this search")
     matches = []
     for ticket in call.hub.tickets():
         text = f"{ticket.title}\n{ticket.body or ''}".lower()
-        if not ticket.is_pull and ticket.state == "open" and query[2].lower() in text:
+        if not ticket.base_ref and ticket.state == "open" and query[2].lower() in text:
             matches.append(ticket)
     return call.page(
         matches, lambda ticket: shapes.search_result(call.hub, ticket), "items",

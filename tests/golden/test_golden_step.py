@@ -26,7 +26,7 @@ from runbook_lib.golden.comparison import GoldenComparison, GoldenReadings
 from runbook_lib.golden.step import GoldenStep
 from runbook_lib.model import Plan, Round
 from runbook_lib.pins.bump import Bump
-from runbook_lib.practice.ci import evidence, measure
+from runbook_lib.practice import ci, evidence, values
 from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.recipes.file_names import FOLDER, baseline_of
 from runbook_lib.record import decisions
@@ -356,11 +356,12 @@ NIGHTLY = f"{FOLDER}/gpt/gpt3_mcore_tp1_pp4/golden_values_dev_dgx_h100.json"
 @pytest.fixture
 def gitlab(at: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """The same, with a GitLab that mirrors it: a test drifted there that GitHub does not run."""
-    values = measure.remeasure((at.checkout.path / NIGHTLY).read_text(), "drift", "26.04")
+    drift = ci.scenario()["causes"]["drift"]["values"]
+    measured = values.remeasure((at.checkout.path / NIGHTLY).read_text(), drift, "26.04")
     inside = "results/iteration=0/restart=0/assets/basic/gpt3-mcore-tp1-pp4-dev-dgx-h100"
     results = json.dumps({"batch_8": {"throughput_tok_per_sec": 80.0}})
     archive = packed({
-        f"{inside}/golden_values_dev_dgx_h100.json": values.encode(),
+        f"{inside}/golden_values_dev_dgx_h100.json": measured.encode(),
         f"{inside}/perf_results/results.json": results.encode(),
     })  # fmt: skip
     replies = gitlab_project.with_test(at.head(), "gpt3_mcore_tp1_pp4", archive)

@@ -33,7 +33,7 @@ from runbook_lib.pins.check import PinVerdict, check_pins, outcome
 from runbook_lib.pins.finders import BuildArg
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, REPOSITORIES, Repository
 from runbook_lib.pins.sites import PinnedImage, PinSite, Sites
-from runbook_lib.practice.ci import plan as ci
+from runbook_lib.practice import ci as practice_ci
 from runbook_lib.world import repository
 from runbook_lib.world.bump_branch import BumpBranch
 
@@ -304,7 +304,7 @@ def test_a_complete_bump(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, texts: Callable[..., dict[str, str]], tag: str,
     ci_step: str, title: str, labels: list[str],
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(ci, "WORKFLOW", "CICD NeMo")
+    monkeypatch.setattr(practice_ci, "WORKFLOW", "CICD NeMo")
     bare, place, branch = tmp_path / f"{name}.git", tmp_path / "clone", f"bump/main/dev-{tag}"
     git(clone(tmp_path / "seed", texts()), "clone", "-q", "--bare", ".", str(bare))
     git(bare, "clone", "-q", ".", str(place))

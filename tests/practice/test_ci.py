@@ -1,4 +1,4 @@
-"""The practice CI as pure functions: which jobs, when, and what they measure."""
+"""The practice CI as pure functions: which jobs, how they end, and what they measure."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,18 +6,21 @@ from pathlib import Path
 import pytest
 
 from runbook_lib.git.blobs import read_blobs
-from runbook_lib.practice import content
-from runbook_lib.practice.ci import plan
+from runbook_lib.practice import ci, seed
 from runbook_lib.practice.git import BareRepository
 from runbook_lib.recipes import rows
-from runbook_lib.recipes.ci_selection import select_tests
+from runbook_lib.recipes.ci_selection import WORKFLOW_FILE, select_tests
 
-TREE = content.main()
-RECIPES = {path: text for path, text in TREE.items() if path.startswith(rows.FOLDER)}
-GOLDEN = {path: text for path, text in TREE.items() if path.startswith(plan.TEST_CASES) and path.endswith(".json")}
-FUNCTIONAL = frozenset({"Run functional tests"})
-OLD, NEW = "nvcr.io/nvidia/pytorch:26.02-py3", "nvcr.io/nvidia/pytorch:26.04-py3"
-BUMP = plan.Situation(FUNCTIONAL, True, 20.0, NEW, OLD, RECIPES, GOLDEN, GOLDEN)
+OLD = seed.main()
+NEW = OLD | {"docker/.ngc_version.dev": "nvcr.io/nvidia/pytorch:26.04-py3\n"}
+LATER = OLD | {"docker/.ngc_version.dev": "nvcr.io/nvidia/pytorch:26.06-py3\n"}
+BUMP = ci.Inputs(NEW, OLD, ("Run functional tests",), "push", insider=True, seconds=20.0, script={})
+UNIT = "tests/unit_tests/models/test_practice.py"
+
+
+def ends(inputs: ci.Inputs) -> dict[str, str]:
+    """Test on H100 → its cause."""
+    return {job.test: job.cause for job in ci.jobs(inputs) if job.platform == "dgx_h100" and job.cause}
 
 
 # -- which tests ----------------------------------------------------------------------------------------------------
@@ -32,44 +35,63 @@ def test_the_real_recipes(megatron_lm: Path) -> None:
     assert not problems
     counts = {}
     for scope in ("mr-github-slim", "mr-github"):
-        counts[scope] = [len(plan.select(found, [scope], platform)) for platform in ("dgx_h100", "dgx_gb200")]
+        counts[scope] = [len(ci.select(found, scope, platform)) for platform in ("dgx_h100", "dgx_gb200")]
     assert (sum(counts["mr-github-slim"]), counts["mr-github"]) == (12, [77, 31])
 
 
-def test_name_and_labels_are_those_of_the_real_workflow(megatron_lm: Path) -> None:
-    blob = read_blobs(megatron_lm, [("d98e8a64ddf3", plan.WORKFLOW_PATH)])["d98e8a64ddf3", plan.WORKFLOW_PATH]
+def test_the_workflow_has_the_real_ones_name_and_decides_like_it(megatron_lm: Path) -> None:
+    blob = read_blobs(megatron_lm, [("d98e8a64ddf3", WORKFLOW_FILE)])["d98e8a64ddf3", WORKFLOW_FILE]
     assert blob is not None
-    assert f"name: {plan.WORKFLOW}\n" in blob[1]
-    for event in ("push", "merge_group", "schedule", "workflow_dispatch"):
-        for labels in (set(), FUNCTIONAL, {"Run tests"}, {"container::lts"}, {"Run MBridge tests", "bug"}):
-            assert select_tests(labels, event) == select_tests(labels, event, workflow=blob[1]), (event, labels)
+    assert f"name: {ci.WORKFLOW}\n" in blob[1]
+    scopes = {"L0": "mr-github-slim", "L1": "mr-github"}
+    for event in ("push", "merge_group"):
+        for labels in ((), ("Run functional tests",), ("Run tests", "bug"), ("container::lts",)):
+            real, tier = select_tests(labels, event, workflow=blob[1]), replace(BUMP, labels=labels, event=event).tier
+            assert (scopes[real.scope], not real.lightweight) == (tier["scope"], tier.get("compares", True)), labels
 
 
 # -- what becomes of them -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("at", "last", "skipped"),
+    ("broken", "skipped"),
     [
-        (replace(BUMP, conflict=True), "configure", "cicd-wait-in-queue"),
-        (replace(BUMP, refused=True), "cicd-wait-in-queue", "cicd-container-build / Build CI container"),
-        (replace(BUMP, broken=frozenset({"linting"})), "linting", "cicd-wait-in-queue"),
-        (
-            replace(BUMP, broken=frozenset({"cicd-container-build"})),
-            "cicd-container-build / Build CI container",
-            "${{ matrix.bucket }} - latest",
-        ),
-        (
-            replace(BUMP, broken=frozenset({"tests/unit_tests/models/"})),
-            "tests/unit_tests/models/ - latest",
-            "${{ matrix.model }}/${{ matrix.test_case }} - latest",
-        ),
+        ("configure", "cicd-wait-in-queue"),
+        ("cicd-wait-in-queue", "cicd-container-build / Build CI container"),
+        ("linting", "cicd-wait-in-queue"),
+        ("cicd-container-build / Build CI container", "${{ matrix.bucket }} - latest"),
+        ("tests/unit_tests/models/ - latest", "${{ matrix.model }}/${{ matrix.test_case }} - latest"),
     ],
 )
-def test_parts_that_need_a_failed_job_are_skipped(at: plan.Situation, last: str, skipped: str) -> None:
-    planned = plan.plan(at)
-    assert [job.name for job in planned if job.conclusion == "failure"] == [last, "Nemo_CICD_Test"]
+def test_parts_that_need_a_failed_job_are_skipped(broken: str, skipped: str) -> None:
+    planned = ci.jobs(replace(BUMP, script={broken: "broken"}))
+    assert [job.name for job in planned if job.conclusion == "failure"] == [broken, "Nemo_CICD_Test"]
     assert skipped in {job.name for job in planned if job.conclusion == "skipped"}
     assert not [job.name for job in planned if job.kind == "functional" and job.test_case]
     assert len({(job.name, job.platform) for job in planned}) == len(planned)
-    assert plan.retry(planned, 60.0)[-1].conclusion == "failure"
+    assert ci.retry(planned, 60.0)[-1].conclusion == "failure"
+
+
+def test_each_image_has_its_script() -> None:
+    common = {
+        "gpt/gpt3_mcore_te_tp1_pp1": "drift", "gpt/gpt3_mcore_te_tp4_pp1_long": "hang",
+        "moe/gpt3_moe_mcore_te_ep8": "drift", "moe/gpt3_moe_mcore_tp2_ep4_memory": "memory",
+        "mimo/mimo_vlm_tp1": "nccl",
+    }  # fmt: skip
+    assert ends(BUMP) == {**common, "hybrid/hybrid_mr_tp2_cp2": "regression"}
+    assert ends(replace(BUMP, files=OLD)) == {"moe/gpt3_moe_mcore_tp2_ep4_memory": "memory"}
+    hidden = replace(BUMP, files=LATER)
+    assert ends(hidden) == {"tests/unit_tests/models/": "unit"}
+    marked = replace(BUMP, files=LATER | {UNIT: f"@pytest.mark.flaky_in_dev\n{OLD[UNIT]}"})
+    assert ends(marked) == {
+        **common, "moe/gpt3_moe_mcore_te_ep8": "expired", "hybrid/hybrid_mr_tp2_cp2": "slower",
+        "gpt/gpt_dynamic_inference_tp1_583m": "throughput",
+    }  # fmt: skip
+
+
+def test_refreshed_values_pass_and_what_was_flaky_passes_in_the_next_attempt() -> None:
+    measured = {path: text for job in ci.jobs(BUMP) for path, text in BUMP.measured(job).items()}
+    refreshed = ends(replace(BUMP, files=NEW | measured))
+    assert set(refreshed.values()) == {"hang", "memory", "nccl"}
+    again = {job.test: job.cause for job in ci.retry(ci.jobs(BUMP), 60.0)}
+    assert (again["mimo/mimo_vlm_tp1"], again["gpt/gpt3_mcore_te_tp1_pp1"]) == ("", "drift")

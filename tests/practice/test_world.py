@@ -12,8 +12,8 @@ import pytest
 
 from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.practice import content as template
 from runbook_lib.practice import default_home, open_world
+from runbook_lib.practice import seed as template
 from runbook_lib.practice.hub import CI_SECONDS
 from runbook_lib.practice.world import COMMAND
 
@@ -154,7 +154,7 @@ def test_without_git_it_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_why_reads_the_run_that_a_page_shows(capsys: pytest.CaptureFixture[str]) -> None:
-    run = open_world().forge().runs(branch="main")[0]
+    run = open_world().forge().runs(event="merge_group")[0]
     assert main(["why", run.url]) == 0
     assert "moe/gpt3_moe_mcore_tp2_ep4_memory" in capsys.readouterr().out
     assert main(["why", run.url.replace("practice/Megatron-LM", "other/repository")]) == 2

@@ -10,14 +10,14 @@ from runbook_lib.images.reference import ImageType
 from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.pins import plan as pins
 from runbook_lib.pins.known_sites import MEGATRON_LM
-from runbook_lib.practice import content
+from runbook_lib.practice import seed
 
 pytestmark = pytest.mark.component("gitlab-ci-local")
 BUILD = ".gitlab/stages/01.build.yml"
 
 
 def files() -> dict[str, str]:
-    return {path: text for path, text in content.main().items() if path.startswith(".gitlab")}
+    return {path: text for path, text in seed.main().items() if path.startswith(".gitlab")}
 
 
 def plain(name: str) -> str:
@@ -27,7 +27,7 @@ def plain(name: str) -> str:
 
 @pytest.mark.parametrize(("image_type", "tag"), [("dev", "26.02-py3"), ("dev", "26.04-py3"), ("lts", "25.11-py3")])
 def test_the_practice_file_stays_valid(tmp_path: Path, image_type: ImageType, tag: str) -> None:
-    texts = {path: content.main().get(path) for path in MEGATRON_LM.paths}
+    texts = {path: seed.main().get(path) for path in MEGATRON_LM.paths}
     plan = pins.plan(texts, MEGATRON_LM, NgcTag.parse(tag), image_type).part("gitlab")
     edited = files() | {it.path: it.after for it in plan.edits}
     before, after = jobs(tmp_path / "before", files()), jobs(tmp_path / "after", edited)

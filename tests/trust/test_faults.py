@@ -14,7 +14,7 @@ from werkzeug.wrappers import Request, Response
 from whole_bump import Played, playing, whole
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.practice.store import CommentRecord, RunRecord, TicketRecord
+from runbook_lib.practice.store import StoredRun, Ticket
 
 T = TypeVar("T")
 Fault = Callable[[Request, Callable[[], Response]], Response]
@@ -98,8 +98,7 @@ def held(played: Played) -> dict[str, Any]:
     """What the forge holds, without what differs from bump to bump."""
     store = played.at.forge.hub.store
     with store.transaction():
-        tickets, comments = store.all(TicketRecord), store.all(CommentRecord)
-        runs = store.all(RunRecord)
+        tickets, runs = store.all(Ticket), store.all(StoredRun)
 
     def same(text: str) -> str:
         return re.sub(r"\b[0-9a-f]{10,40}\b|127\.0\.0\.1:[0-9]+|\b5[0-9]{9}\b", "*", text)
@@ -107,7 +106,7 @@ def held(played: Played) -> dict[str, Any]:
     return {
         # An issue that could not be filed at first comes after the others.
         "tickets": sorted((it.title, it.state, it.labels, it.head_ref) for it in tickets),
-        "comments": [(it.number, it.author, same(it.body or "")) for it in comments],
+        "comments": [(it.id, each["author"], same(each["body"])) for it in tickets for each in it.comments],
         "runs": [(it.head_branch, it.event) for it in runs],
     }
 

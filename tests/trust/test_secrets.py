@@ -25,8 +25,8 @@ from werkzeug.wrappers import Request, Response
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.commits import create_commit
-from runbook_lib.practice.accounts import ENGINEER
-from runbook_lib.practice.ci import transcripts
+from runbook_lib.practice import evidence
+from runbook_lib.practice.store import ENGINEER
 from runbook_lib.record.verify import verify
 from runbook_lib.system import provenance
 
@@ -108,7 +108,7 @@ def bench(home: Path, seed: object) -> Iterator[Bench]:
 
 def leak_into_logs(made: Bench) -> None:
     """What CI's jobs print, and what they leave in their artifacts, tells secrets wherever it tells an error."""
-    errors, harness, output = transcripts.errors, transcripts.harness, transcripts.output
+    errors, harness, output = evidence.errors, evidence.harness, evidence.output
     count = iter(range(10**6))
 
     def told(lines: list[str]) -> list[str]:
@@ -119,7 +119,7 @@ def leak_into_logs(made: Bench) -> None:
         return lambda *given: told(of(*given)) if of is not output else [*of(*given), *told([""])]
 
     for name, of in (("errors", errors), ("harness", harness), ("output", output)):
-        made.patch.setattr(transcripts, name, leaking(of))
+        made.patch.setattr(evidence, name, leaking(of))
 
 
 def whole(made: Bench) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stopping import TAG, World, git
 
-from runbook_lib.practice.store import CommentRecord, Store, TicketRecord
+from runbook_lib.practice.store import Store, Ticket
 from runbook_lib.record import journal, run_file
 from runbook_lib.record.verify import verify
 
@@ -55,21 +55,21 @@ def _commits(place: Path) -> None:
         assert changed in (set(PINS), RECIPES, GOLDEN), changed
 
 
-def held(world: World) -> tuple[list[TicketRecord], list[CommentRecord]]:
+def held(world: World) -> tuple[list[Ticket], list[str]]:
     """What the forge holds: pull requests and issues, and what was said on them."""
     if not (world.home / "forge.sqlite").exists():
         return [], []
     store = Store(world.home / "forge.sqlite")
     with store.transaction():
-        tickets, comments = store.all(TicketRecord), store.all(CommentRecord)
+        tickets = store.all(Ticket)
     store.close()
-    return tickets, comments
+    return tickets, [comment["body"] for ticket in tickets for comment in ticket.comments]
 
 
 def _forge(world: World) -> None:
     tickets, comments = held(world)
     assert len([it for it in tickets if it.head_ref == BRANCH]) <= 1, tickets
-    told = Counter(it.body for it in comments if it.body.startswith("/ok to test"))
+    told = Counter(it for it in comments if it.startswith("/ok to test"))
     assert all(n == 1 for n in told.values()), told
     filed = Counter(it.title for it in tickets if it.title.startswith(FILED) and it.state == "open")
     assert all(n == 1 for n in filed.values()), filed
@@ -82,7 +82,7 @@ def pulls(world: World) -> int:
 
 def authorizations(world: World) -> int:
     """How many comments let CI test a commit."""
-    return len([it for it in held(world)[1] if it.body.startswith("/ok to test")])
+    return len([it for it in held(world)[1] if it.startswith("/ok to test")])
 
 
 def at_the_end(world: World, killed: Iterable[tuple[Path, int]] = ()) -> None:

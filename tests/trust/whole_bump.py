@@ -21,7 +21,6 @@ from werkzeug.wrappers import Request, Response
 
 from runbook_lib.bump import readiness
 from runbook_lib.clients.github.client import GitHub
-from runbook_lib.notebook import choices
 from runbook_lib.world import bump_branch
 
 T = TypeVar("T")
@@ -147,7 +146,6 @@ def whole(played: Played) -> readiness.Readiness:
     records = played.play("07-sync-check")["run"].record.records
     branch = bump_branch.find(at.checkout, bump_to(allow="second-ci-unseen"))
     found = played.do("bump", lambda: readiness.check(branch, at.online(), records))
-    played.do("the forms", lambda: choices.runs(at.checkout, bump_to(), at.online()))
     written(at.home / "decisions.yaml", reenable=f"{HANG}: mended")
     played.play("06-broken-tests", decisions=told)
     played.play("04-run-ci")

@@ -6,7 +6,7 @@ from typing import Literal
 
 from runbook_lib import notebooks
 from runbook_lib.checks import Next
-from runbook_lib.clients.github.ci_status import choose, judge
+from runbook_lib.clients.github.ci_status import choose, judge, on_base
 from runbook_lib.clients.gitlab.models import UNDER_WAY
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden.ci_runs import failed
@@ -56,13 +56,14 @@ def github_run(bump: Bump, github: Forge | None, commits: Sequence[str]) -> Base
     if not workflow:
         return BaseRun(ci, "skipped", f"The workflow that tests {name} is unknown.", Next("Check its page."))
     try:
-        runs = (choose(github.runs(bump.base, commit), commit, workflow) for commit in commits)
-        run = next(filter(None, runs), None)
+        tested = ([run for run in github.runs(head_sha=commit) if on_base(run, bump.base)] for commit in commits)
+        run = next(filter(None, (choose(runs, runs[0].head_sha, workflow) for runs in tested if runs)), None)
         jobs = github.jobs(run.id) if run else ()
     except RunbookError as error:
         return BaseRun(ci, "skipped", str(error), Next.again())
     if run is None:
-        detail = f"No run on {bump.base}, at {commits[0][:10]} or any commit back to the merge, {commits[-1][:10]}."
+        place = f"on {bump.base} or in its merge queue"
+        detail = f"No run {place}, at {commits[0][:10]} or any commit back to the merge, {commits[-1][:10]}."
         return BaseRun(ci, "waiting", detail, Next.again())
     progress, name = judge(run, jobs, run.head_sha), f"CI run {run.id} of {run.head_sha[:10]}"
     if run.status != "completed":

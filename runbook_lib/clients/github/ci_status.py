@@ -121,6 +121,14 @@ class CiStatus:
         return ", ".join(f"{count} {word}" for word, count in sorted(counts.items())) or "no job yet"
 
 
+def on_base(run: WorkflowRun, base: str) -> bool:
+    """Return True for a run of a base branch, or of the merge queue in front of it, where upstream tests a merge.
+
+    A branch in a fork may have the same name as the base.
+    """
+    return not run.fork and (run.head_branch == base or run.head_branch.startswith(f"gh-readonly-queue/{base}/pr-"))
+
+
 def choose(runs: Iterable[WorkflowRun], head: str, workflow: str = WORKFLOW) -> WorkflowRun | None:
     """Return the newest run of the workflow for exactly this commit.
 

@@ -89,9 +89,11 @@ class GitHub(GitHubConnection):
         action, params = f"compare {base} with {head[:10]}", {"per_page": 1}
         return self.get(action, path, lambda comparison: whole_number(comparison["behind_by"]), params)
 
-    def runs(self, branch: str | None = None, head_sha: str | None = None) -> tuple[WorkflowRun, ...]:
-        """Return workflow runs, newest first."""
-        query = {"branch": branch, "head_sha": head_sha}
+    def runs(
+        self, branch: str | None = None, head_sha: str | None = None, event: str | None = None
+    ) -> tuple[WorkflowRun, ...]:
+        """Return workflow runs, newest first; ``event`` is what started them, such as merge_group."""
+        query = {"branch": branch, "head_sha": head_sha, "event": event}
         return self.pages("list the CI runs", "/actions/runs", WorkflowRun.of, key="workflow_runs", params=query)
 
     def run(self, run_id: int) -> WorkflowRun:

@@ -11,7 +11,7 @@ from broken_tests.test_decide import BOTH, step06
 from bumping import World, git, world
 from test_golden_step import REGRESSION, step05
 
-from runbook_lib.practice.ci import evidence
+from runbook_lib.practice import evidence
 from runbook_lib.recipes.file_names import FOLDER
 
 pytestmark = pytest.mark.slow

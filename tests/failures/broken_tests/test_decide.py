@@ -27,7 +27,7 @@ from runbook_lib.failures.failure import Failure
 from runbook_lib.failures.patterns import FailureKind
 from runbook_lib.golden import run_choice
 from runbook_lib.pins.bump import Bump
-from runbook_lib.practice import actions
+from runbook_lib.practice import forge
 from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.practice.hub import PracticeRefusal
 from runbook_lib.record import decisions as decisions_file
@@ -184,7 +184,7 @@ def test_a_test_that_fails_on_the_base_branch_too_is_not_blamed_on_the_image(at:
 def test_unavailable_values_leave_their_job_open_and_are_reported(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     step05(at, accept=f"{REGRESSION}: right", confirm="divergence")
     with monkeypatch.context() as patch:
-        patch.setattr(PracticeForge, "find_artifact", gone)
+        patch.setattr(PracticeForge, "read_artifact", gone)
         found = step06(at, broken=BOTH).found.triage
     open_job = "hybrid/hybrid_mr_tp2_cp2 - latest"
     assert open_job in {it.job for it in found.unread}
@@ -197,7 +197,7 @@ def test_unavailable_values_leave_their_job_open_and_are_reported(at: World, mon
 
 def test_no_retry_is_advised_for_expired_values(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     step05(at)
-    monkeypatch.setattr(actions, "LIFETIME", -1)
+    monkeypatch.setattr(forge, "LIFETIME", -1)
     found = step06(at, broken=BOTH).found.triage
     assert any("The artifact has expired" in warning for warning in found.warnings)
     assert "06-broken-tests again" not in at.said("waiting")[-1]["next"]

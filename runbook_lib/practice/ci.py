@@ -1,0 +1,278 @@
+"""The practice CI: the jobs of a run, how each ends, and its status at a given moment, as ``scenario.toml`` scripts it.
+
+This module is pure: everything follows from the files and labels when the run was authorized, and from the clock.
+"""
+
+import hashlib
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from runbook_lib.pins.repositories import LTS
+from runbook_lib.practice import values
+from runbook_lib.recipes import file_names, rows
+from runbook_lib.recipes.rows import RecipeRow
+
+WORKFLOW = "CICD Megatron-LM"
+TEST_CASES = file_names.FOLDER
+#: The files that decide what becomes of a run's jobs.
+FILES = ("docker", rows.FOLDER, TEST_CASES, "tests/unit_tests")
+_H100, _GB200 = "dgx_h100", "dgx_gb200"
+#: Time limit of a job that hangs, as a fraction of the run's time.
+_TIME_LIMIT = 0.96
+
+Conclusion = Literal["success", "failure", "cancelled", "skipped"]
+Files = Mapping[str, str]
+
+
+@cache
+def scenario() -> dict[str, Any]:
+    """Return the script of everything that happens."""
+    return tomllib.loads(Path(__file__).with_name("scenario.toml").read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job of one attempt; ``starts`` and ``ends`` are seconds since that started.
+
+    ``cause`` is what becomes of it, a name in the scenario, and ``detail`` a further text in its log.
+    """
+
+    name: str
+    kind: str
+    starts: float
+    ends: float
+    conclusion: Conclusion = "success"
+    cause: str = ""
+    platform: str = ""
+    model: str = ""
+    test_case: str = ""
+    detail: str = ""
+
+    @property
+    def test(self) -> str:
+        """The test as the scenario names it."""
+        return f"{self.model}/{self.test_case}" if self.model else self.test_case
+
+    @property
+    def script(self) -> Mapping[str, Any]:
+        """What the scenario says of its cause."""
+        script: Mapping[str, Any] = scenario()["causes"].get(self.cause, {})
+        return script
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a run depends on: the files of the commit that it tests and of its base, and how it was started.
+
+    ``script`` is part of a job's name → cause, beside the scenario, and ``how`` is in the logs of those jobs.
+    """
+
+    files: Files
+    base_files: Files
+    labels: tuple[str, ...]
+    event: str
+    insider: bool
+    seconds: float
+    script: Mapping[str, str]
+    how: str = ""
+
+    @cached_property
+    def tier(self) -> Mapping[str, Any]:
+        """The entry of the scenario that decides which tests run."""
+        for tier in scenario()["tiers"]:
+            if tier.get("event", self.event) == self.event and tier.get("label", "") in ("", *self.labels):
+                found: Mapping[str, Any] = tier
+                return found
+        raise LookupError("the last tier of the scenario fits every run")
+
+    @property
+    def lts(self) -> bool:
+        return LTS in self.labels
+
+    @cached_property
+    def fates(self) -> Mapping[str, str]:
+        """Test → its cause, which the image of the run decides."""
+        script = scenario()
+        if self.image(self.files) == self.image(self.base_files):
+            return dict(script["always"])
+        tag = self.image(self.files).rpartition(":")[2]
+        return {**script["always"], **script["new"], **script["images"].get(tag, {})}
+
+    def image(self, files: Files) -> str:
+        """Return the image that these files pin for the run."""
+        return files.get(f"docker/.ngc_version.{'lts' if self.lts else 'dev'}", "").strip()
+
+    @cached_property
+    def rows(self) -> list[RecipeRow]:
+        """The rows of the recipes; an unparsable file has none."""
+        return rows.read_all({path: text for path, text in self.files.items() if path.startswith(rows.FOLDER)})[0]
+
+    def measured(self, job: Job) -> dict[str, str]:
+        """Return path → text of the golden values that a job leaves behind.
+
+        They follow from those of the base commit, the test, the platform and the image, so that each run of the same
+        commit measures the same.  An LTS run measures on an entirely different image, and calls its files *dev* anyway.
+        """
+        leaves = job.kind == "functional" and ("rank" not in job.script or "values" in job.script)
+        if not leaves or not self.tier.get("compares", True):
+            return {}
+        prefix = f"{TEST_CASES}/{job.test}/golden_values_dev_{job.platform}"
+        script = scenario()["causes"].get("drift" if self.lts else self.fates.get(job.test), {})
+        return {
+            path: values.remeasure(text, script.get("values", {}), f"{path} {self.image(self.files)}")
+            for path, text in {**self.files, **self.base_files}.items() if path.startswith(prefix)
+        }  # fmt: skip
+
+
+def jobs(inputs: Inputs) -> tuple[Job, ...]:
+    """Return the jobs of the first attempt of a run."""
+    planned: list[Job] = []
+    for frame in scenario()["jobs"]:
+        starts, ends = (moment * inputs.seconds for moment in frame["time"])
+        framed = Job(frame["name"], frame["kind"], starts, ends)
+        planned += _of_platforms(inputs, framed) if "unnamed" in frame else [_ended(inputs, framed)]
+    return _with_needs(planned)
+
+
+def _of_platforms(inputs: Inputs, framed: Job) -> Iterator[Job]:
+    """Yield the jobs of a matrix: one for each test that the recipes run on a platform."""
+    for platform in (_H100, _GB200):
+        short = platform.removeprefix("dgx_")
+        if framed.kind == "unit":
+            recipe = f"{rows.FOLDER}/{short}/unit-tests.yaml"
+            tests = sorted({("", row.case) for row in inputs.rows if row.recipe == recipe})
+        else:
+            tests = select(inputs.rows, inputs.tier["scope"], platform)[::-1]
+        if platform == _GB200 and not inputs.insider:  # they run for maintainers only
+            if framed.kind == "functional":
+                yield _skipped(replace(framed, platform=platform), framed.starts)
+            continue
+        for model, case in tests:
+            name = framed.name.format(model=model, test_case=case, platform="" if platform == _H100 else f"{short} ")
+            job = replace(framed, name=name, platform=platform, model=model, test_case=case)
+            # Jobs of the same phase end one after another, always in the same order.
+            late = 0.5 + 0.5 * int(hashlib.sha256(f"{name}{platform}".encode()).hexdigest()[:4], 16) / 0xFFFF
+            yield _ended(inputs, replace(job, ends=job.starts + late * (job.ends - job.starts)))
+
+
+def select(recipe_rows: Iterable[RecipeRow], scope: str, platform: str) -> list[tuple[str, str]]:
+    """Return model and test case of the functional tests in a scope, each once."""
+    found = (row for row in recipe_rows if row.stands_for("dev", platform))
+    return sorted({(row.model, row.case) for row in found if any(cell.value == scope for cell in row.scopes)})
+
+
+def _ended(inputs: Inputs, job: Job) -> Job:
+    """Return a job with its conclusion."""
+    for part, cause in inputs.script.items():
+        if part in job.name:
+            return replace(job, conclusion="failure", cause=cause, detail=inputs.how)
+    cause = inputs.fates.get(job.test, "")
+    script = scenario()["causes"].get(cause, {})
+    fails = "rank" in script
+    if "unless" in script:
+        path, word = script["unless"]
+        fails = word not in inputs.files.get(path, "")
+    elif job.kind == "functional" and not fails:
+        fails = _differs(inputs, job, script.get("failed", ("lm loss", "num-zeros")))
+    if not fails:
+        return job
+    ended = replace(job, cause=cause or "drift", conclusion=script.get("conclusion", "failure"))
+    return replace(ended, ends=_TIME_LIMIT * inputs.seconds) if ended.conclusion == "cancelled" else ended
+
+
+def _differs(inputs: Inputs, job: Job, metrics: Iterable[str]) -> bool:
+    """Return True if CI's comparison of these metrics with the golden files fails."""
+    prefix = f"{TEST_CASES}/{job.test}/golden_values_"
+    same = all(inputs.base_files.get(path) == text for path, text in inputs.files.items() if path.startswith(prefix))
+    if same and not inputs.lts and job.test not in inputs.fates:
+        return False
+    return any(
+        values.differ(inputs.files[path], text, metrics)
+        for path, text in inputs.measured(job).items() if path in inputs.files
+    )  # fmt: skip
+
+
+def retry(planned: Sequence[Job], since: float, cancelled: float | None = None) -> tuple[Job, ...]:
+    """Return the jobs of the next attempt, which starts ``since`` seconds after the previous one.
+
+    Jobs that failed, or had not ended at ``cancelled``, run again; the other jobs are listed unchanged.
+    """
+    retried = []
+    for job in planned:
+        stopped = cancelled is not None and job.ends > cancelled
+        if job.kind != "result" and job.conclusion in ("success", "skipped") and not stopped:
+            job = replace(job, starts=job.starts - since, ends=job.ends - since)
+        else:
+            cause = job.script.get("again", job.cause)
+            conclusion: Conclusion = job.conclusion if cause else "success"
+            job = replace(job, starts=0.0, ends=job.ends - job.starts, cause=cause, conclusion=conclusion)
+        retried.append(job)
+    return _with_needs(retried)
+
+
+def _with_needs(planned: Iterable[Job]) -> tuple[Job, ...]:
+    """Skip the jobs after a gate that failed; the last job fails if any other did not pass."""
+    gates = {frame["kind"] for frame in scenario()["jobs"] if frame.get("gates")}
+    failed: Job | None = None
+    listed: list[Job] = []
+    for job in planned:
+        if job.kind == "result":
+            last = max(earlier.ends for earlier in listed)
+            passed = all(earlier.conclusion in ("success", "skipped") for earlier in listed)
+            conclusion: Conclusion = "success" if passed else "failure"
+            job = replace(job, starts=last, ends=last + job.ends - job.starts, conclusion=conclusion)
+        elif failed and failed.kind != job.kind:
+            job = _skipped(job, failed.ends)
+            if (job.name, job.platform) in [(earlier.name, earlier.platform) for earlier in listed]:
+                continue
+        elif job.kind in gates and job.conclusion != "success" and job.platform != _GB200:
+            failed = failed or job
+        listed.append(job)
+    return tuple(listed)
+
+
+def _skipped(job: Job, moment: float) -> Job:
+    frame = next(frame for frame in scenario()["jobs"] if frame["kind"] == job.kind)
+    name = frame.get("unnamed", job.name)
+    return Job(name, job.kind, moment, moment, "skipped", "", job.platform)
+
+
+@dataclass(frozen=True)
+class Status:
+    """The status that GitHub shows of a job or a run; times are seconds since 1970, ``completed`` None before that.
+
+    On GitHub even a waiting job has a start: the time when it was listed.
+    """
+
+    status: Literal["waiting", "in_progress", "completed"]
+    started: float
+    conclusion: Conclusion | None = None
+    completed: float | None = None
+
+
+def job_at(job: Job, started: float, now: float, cancelled: float | None = None) -> Status | None:
+    """Return the status of a job at the moment ``now``, or None before it is listed, which is when it starts."""
+    begin, end = started + job.starts, started + job.ends
+    if (now if cancelled is None else min(now, cancelled)) < begin:
+        return None
+    if cancelled is not None and cancelled < end:
+        return Status("completed", begin, "cancelled", cancelled)
+    if now >= end:
+        return Status("completed", begin, job.conclusion, end)
+    return Status("waiting" if job.kind == "queue" else "in_progress", begin)
+
+
+def run_at(planned: Sequence[Job], started: float, now: float, cancelled: float | None = None) -> Status:
+    """Return the status of a run at the moment ``now``."""
+    end = started + max(job.ends for job in planned)
+    if cancelled is not None and cancelled < end:
+        return Status("completed", started, "cancelled", cancelled)
+    if now >= end:
+        failed = any(job.conclusion in ("failure", "cancelled") for job in planned)
+        return Status("completed", started, "failure" if failed else "success", end)
+    listed = {status.status for job in planned if (status := job_at(job, started, now))}
+    return Status("waiting" if listed == {"completed", "waiting"} else "in_progress", started)

@@ -1,1 +1,0 @@
-"""The CI of the practice environment."""
