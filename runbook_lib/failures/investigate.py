@@ -15,7 +15,6 @@ from runbook_lib.golden import ci_runs
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.recipes.ci_selection import WORKFLOW_FILE, select_tests
-from runbook_lib.text.codeowners import PLACES, owners
 from runbook_lib.world.outside import World
 from runbook_lib.world.ports import Forge
 from runbook_lib.world.repository import choose
@@ -71,7 +70,7 @@ class InvestigateCi:
         pull = github.pull(int(number[1]))
         failures = failed_jobs.diagnose_run(github, requested, pull.base_ref, print, f"#{pull.number}")
         failures = failed_jobs.add_history(failures, world.records)
-        files = _file_rows(checkout, github.files(pull.number), failures)
+        files = _file_rows(github.files(pull.number), failures)
         return Investigation(requested, failures, files, pull, _selection(checkout, github, pull, requested.run))
 
     def plan(self, facts: Investigation, bump: Bump) -> Plan[World]:
@@ -145,10 +144,8 @@ def _selection(checkout: Checkout, github: Forge, pull: Pull, run: WorkflowRun) 
 
 
 def _file_rows(
-    checkout: Checkout, files: tuple[str, ...], failures: tuple[failed_jobs.DiagnosedJob, ...]
+    files: tuple[str, ...], failures: tuple[failed_jobs.DiagnosedJob, ...]
 ) -> tuple[dict[str, object], ...]:  # fmt: skip
-    texts = checkout.read(PLACES, "HEAD")
-    code_owners = owners(next((text for text in texts.values() if text), ""), files)
     rows: list[dict[str, object]] = []
     for path in files:
         jobs: dict[str, None] = {}
@@ -156,5 +153,5 @@ def _file_rows(
             is_of_test = bool(failure.test) and f"/{failure.test}/" in path
             if is_of_test or any(path in line for line in failure.failure.evidence):
                 jobs[failure.failure.job] = None
-        rows.append({"file": path, "owners": " ".join(code_owners[path]), "named by": "; ".join(jobs)})
+        rows.append({"file": path, "named by": "; ".join(jobs)})
     return tuple(sorted(rows, key=lambda row: (not row["named by"], str(row["file"]))))

@@ -1,7 +1,7 @@
 """The tests that the bump's branch quarantines, and the recipe rows of tests that a person names."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from runbook_lib.decisions import Decision, Kind
 from runbook_lib.errors import CannotTell, Refused, RunbookError
@@ -11,8 +11,6 @@ from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.quarantine import BROKEN, QuarantinedRow, comment_of
 from runbook_lib.recipes.rows import RecipeRow
 from runbook_lib.recipes.targets import Target, resolve, target_of
-from runbook_lib.text.edits import Edit
-from runbook_lib.text.markdown import unlinked
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.ports import Forge
 
@@ -111,34 +109,6 @@ def parse_rows(texts: Mapping[str, str]) -> tuple[RecipeRow, ...]:
         except CannotTell as error:
             raise Refused(f"{error} Fix this first, as the file may contain the test. Nothing was changed.") from error
     return tuple(rows)
-
-
-def edit_recipes(
-    texts: Mapping[str, str],
-    issues: Mapping[Target, int],
-    mark: Callable[[str, str, Target, int], Edit],
-    reenabled: Sequence[Target],
-    *,
-    whole_rows: bool,
-) -> tuple[Edit, ...]:
-    """Return the edits that ``mark`` the rows of tests with their issues, and those that re-enable others.  Pure."""
-    edited = []
-    for path, before in texts.items():
-        after = before
-        for target, number in issues.items():
-            after = mark(path, after, target, number).after
-        if reenabled:
-            after = quarantine.unmark(path, after, reenabled, whole_rows=whole_rows).after
-        if after != before:
-            edited.append(Edit(path, before, after))
-    return tuple(edited)
-
-
-def commit_message(title: str, issues: Mapping[Target, int], reenabled: Sequence[Target]) -> str:
-    """Return the message of a commit that quarantines or tracks tests and re-enables others, without the sign-off."""
-    lines = [f"- {unlinked(f'{test}: {test.reason}')} (#{number})" for test, number in issues.items()]
-    lines += [f"- {unlinked(f'{test} is re-enabled: {test.reason}')}" for test in reenabled]
-    return "\n".join([title, "", *lines])
 
 
 def issue_states(github: Forge | None, entries: Iterable[QuarantinedRow]) -> dict[int | None, str]:

@@ -58,7 +58,7 @@ def test_the_pull_request_and_what_its_labels_run_are_shown_and_recorded(at: Wor
     folder = at.steps[-1].folder
     assert folder is not None
     files = (folder / "files.csv").read_text()
-    assert all(name in files for name in ("docker/.ngc_version.dev", ".gitlab/stages/01.build.yml", "@"))
+    assert all(name in files for name in ("docker/.ngc_version.dev", ".gitlab/stages/01.build.yml"))
     assert "OutOfMemoryError" in (folder / "failures.csv").read_text()
     found = look(at, "#10")
     given = {name: value for entry in at.said("given") for name, value in entry["values"].items()}

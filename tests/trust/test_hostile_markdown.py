@@ -21,9 +21,9 @@ from runbook_lib.clients.github.client import GitHub
 from runbook_lib.failures.base_branch import BaseResult
 from runbook_lib.failures.broken_tests import issue as tracking
 from runbook_lib.failures.broken_tests import quarantine
+from runbook_lib.failures.broken_tests.rows import commit_message
 from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.failures.failure import Failure
-from runbook_lib.failures.quarantines import commit_message
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.commits import create_commit, move_branch
 from runbook_lib.golden import summary

@@ -8,12 +8,12 @@ from runbook_lib import display
 from runbook_lib.checks import Check, Evidence
 from runbook_lib.clients.github.models import Issue
 from runbook_lib.errors import Refused
-from runbook_lib.failures.quarantines import commit_message, edit_recipes
 from runbook_lib.model import Effect
 from runbook_lib.recipes import quarantine
 from runbook_lib.recipes.targets import Target
 from runbook_lib.text import edits
 from runbook_lib.text.edits import Edit
+from runbook_lib.text.markdown import unlinked
 from runbook_lib.world.conditions.commits import BranchTip, Committed
 from runbook_lib.world.conditions.issues import IssueFiled
 from runbook_lib.world.outside import World
@@ -40,15 +40,20 @@ class RowChange:
 
     def edits_with(self, numbers: Mapping[Target, int]) -> tuple[Edit, ...]:
         """Return the edits, with the number of each test's issue."""
-
-        def mark(path: str, text: str, target: Target, issue: int) -> Edit:
-            if self.tracks:
-                return quarantine.track(path, text, target, issue)
-            return quarantine.mark(
-                path, text, [target], issue, companions=tuple(numbers), whole_rows=self.whole_rows,
-            )  # fmt: skip
-
-        return edit_recipes(self.texts, numbers, mark, self.reenabled, whole_rows=self.whole_rows)
+        edited, whole = [], self.whole_rows
+        for path, before in self.texts.items():
+            after = before
+            for target, issue in numbers.items():
+                if self.tracks:
+                    after = quarantine.track(path, after, target, issue).after
+                else:
+                    marked = quarantine.mark(path, after, [target], issue, companions=tuple(numbers), whole_rows=whole)
+                    after = marked.after
+            if self.reenabled:
+                after = quarantine.unmark(path, after, self.reenabled, whole_rows=whole).after
+            if after != before:
+                edited.append(Edit(path, before, after))
+        return tuple(edited)
 
     @property
     def summary(self) -> str:
@@ -125,6 +130,13 @@ class RowsChanged:
         for test, issue in issues.items() if not self.change.tracks else ():
             quarantined.append(_named(test) | {"issue": issue.number, "url": issue.url})
         return {"quarantined": quarantined, "reenabled": list(map(_named, self.change.reenabled))}
+
+
+def commit_message(title: str, issues: Mapping[Target, int], reenabled: Sequence[Target]) -> str:
+    """Return the message of a commit that quarantines or tracks tests and re-enables others, without the sign-off."""
+    lines = [f"- {unlinked(f'{test}: {test.reason}')} (#{number})" for test, number in issues.items()]
+    lines += [f"- {unlinked(f'{test} is re-enabled: {test.reason}')}" for test in reenabled]
+    return "\n".join([title, "", *lines])
 
 
 def _named(test: Target) -> dict[str, object]:
