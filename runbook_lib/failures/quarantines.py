@@ -15,7 +15,7 @@ from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.ports import Forge
 
 #: The comment above a row that the runbook quarantined: the reason, and the issue number.
-_COMMENT = re.compile(r"# Broken(?: \(scope [0-9, ]+\))?: (.*?)(?: — )?see issue #([0-9]{1,9})\.")
+_COMMENT = re.compile(r"# Broken: (.*?)(?: — )?see issue #([0-9]{1,9})\.")
 
 
 def quarantined_since_fork(branch: BumpBranch, commit: str = "") -> list[dict[str, object]]:

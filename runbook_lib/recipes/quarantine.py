@@ -1,8 +1,8 @@
 """Quarantine of a broken test in its recipe, with a tracking issue, and its reversal.  Pure.
 
-The gating scopes of the test's rows become their ``-broken`` form, which no automatic trigger selects, and a comment
-above gives the reason and the issue; nothing else in the file changes.  The tier and cadence of the scopes stay
-readable in their names, and removing the comment and the endings restores the file byte for byte.
+The gating scopes of the test's rows become their ``-broken`` form, which no automatic trigger selects.  A comment above
+gives the reason and the issue, and one beside them the former scopes.  Nothing else in the file changes, and removing
+all of it restores the file byte for byte.  Source of the form: Megatron-LM's ``skills/mcore-bump-base-image``.
 """
 
 import itertools
@@ -16,13 +16,20 @@ from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.rows import RecipeRow
 from runbook_lib.recipes.targets import Target
 from runbook_lib.text.edits import Edit, splice
+from runbook_lib.text.yaml_spans import Cell
 
 BROKEN = "-broken"
-#: Scopes that gate nothing: they select a test only by name.
-_IDLE = frozenset({"deprecated", "flaky", "cleanup"})
-# The wording of people there (``skills/mcore-bump-base-image``), so that their comments go when the test comes back.
-_WORDS = r"# Broken(?: \(scope (?P<scopes>[0-9, ]+)\))?: [^\n]*see issue #[0-9]+\.\r?\n?"
-_COMMENT = re.compile(rf"[ \t]*{_WORDS}")
+#: A scope that selects a test only by name, and does not say which scopes the test had.
+_FLAKY = "flaky"
+#: Scopes that gate nothing.
+_IDLE = frozenset({"deprecated", _FLAKY, "cleanup"})
+_OFF = re.compile(r"-broken|(?:-temp)?-disabled")
+#: Texts that every switched-off scope contains one of.
+OFF_TEXTS = (BROKEN, "-disabled", _FLAKY)
+_COMMENT = re.compile(r"[ \t]*# Broken: [^\n]*see issue #[0-9]+\.\r?\n?")
+_FORMER = re.compile(r"[ \t]*# was: \[([^\]\n]*)\](?=\r?$)", re.MULTILINE)
+#: The beginning of a comment in which people say why they switched a row off.
+_REASON = re.compile(r"#\s*(?:Broken|Disabled|Flaky|Quarantined)\b", re.IGNORECASE)
 
 #: A row that people commented out is no comment on the row below it.
 _COMMENTED_ROW = re.compile(
@@ -35,7 +42,7 @@ Span = tuple[int, int, str]
 
 @dataclass(frozen=True)
 class QuarantinedRow:
-    """A row with a ``-broken`` scope; ``issue`` is the issue in its comment, None if there is none."""
+    """A row with a switched-off scope; ``issue`` is the issue in its comment, None if there is none."""
 
     row: RecipeRow
     issue: int | None
@@ -53,7 +60,19 @@ class QuarantinedRow:
 
 def gating(scope: str) -> bool:
     """Return True if a scope selects tests without being named, so that a quarantine removes it."""
-    return bool(scope) and scope not in _IDLE and not scope.endswith((BROKEN, "-disabled"))
+    return bool(scope) and scope not in _IDLE and not _off_ending(scope)
+
+
+def _off_ending(scope: str) -> str:
+    """Return the ending that switches a scope off; empty if it has none."""
+    match = re.search(rf"(?:{_OFF.pattern})$", scope)
+    return match[0] if match else ""
+
+
+def switched_off(row: RecipeRow) -> list[Cell]:
+    """Return the scopes of a row that people or a quarantine have switched off."""
+    gates = bool(gating_scopes(row))
+    return [cell for cell in row.scopes if _off_ending(cell.value) or (cell.value == _FLAKY and not gates)]
 
 
 def gating_scopes(row: RecipeRow) -> list[str]:
@@ -80,33 +99,78 @@ def mark(
 
 
 def unmark(recipe: str, text: str, tests: Sequence[Target], *, whole_rows: bool = False) -> Edit:
-    """Restore the scopes of the tests' rows, and remove the comments that name an issue.
+    """Restore the scopes of the tests' rows, and remove the comments on the quarantine.
 
-    If no row of a test has such a comment, scopes that people marked as broken are restored, and their comments stay.
+    If no row of a test says what its scopes were, those that people switched off are restored.  Raises Refused for the
+    scope ``flaky``, which does not say what it replaced.
     """
-    marked_rows = []
-    for row in recipes.rows(recipe, text):
-        marked_rows.append(_MarkedRow(row, _above(row, text, _COMMENT)))
-    selected: list[_MarkedRow] = []
+    selected: list[RecipeRow] = []
+    rows = recipes.rows(recipe, text)
     for test in tests:
-        own = [marked for marked in marked_rows if test.is_of(marked.row)]
-        selected += [marked for marked in own if marked.comment] or own
+        own = [row for row in rows if test.is_of(row)]
+        selected += [row for row in own if _former(row, text)] or own
     spans: list[Span] = []
-    for marked in dict.fromkeys(selected):
-        endings = list(marked.broken_endings())
-        if endings:
-            _require_own(marked.row, tests, whole_rows)
-        spans += endings
-        if marked.comment:
-            spans.append(_line_of(text, marked.comment))
+    for row in dict.fromkeys(selected):
+        changes = list(_restored(row, text))
+        if changes:
+            _require_own(row, tests, whole_rows)
+        spans += changes
     return Edit(recipe, text, splice(text, spans))
+
+
+def _restored(row: RecipeRow, text: str) -> Iterator[Span]:
+    """Yield the changes that switch a row on again."""
+    former = _former(row, text)
+    if former:
+        before = [name.strip() for name in former[1].split(",")]
+        for cell, name in zip(row.scopes, before, strict=False):
+            if cell.value == name + BROKEN:
+                yield cell.end - len(BROKEN), cell.end, ""
+        yield former.start(), former.end(), ""
+    else:
+        for cell in switched_off(row):
+            if cell.value == _FLAKY:
+                raise Refused(
+                    f"The row of {row.case} in {row.recipe}:{row.line} has the scope flaky, which does not say what it "
+                    "replaced. Set its scopes by hand; its history shows the former ones: "
+                    f"git log -p -L {cell.line},{cell.line}:{row.recipe}"
+                )
+            yield cell.end - len(_off_ending(cell.value)), cell.end, ""
+    comment = _above(row, text, _COMMENT)
+    if comment:
+        yield _line_of(text, comment)
+    elif not former and switched_off(row):
+        yield from _reasons(row, text)
+
+
+def _former(row: RecipeRow, text: str) -> re.Match[str] | None:
+    """Find the comment that says what the scopes of a row were, at the end of the line on which they end."""
+    if row.key < 0:
+        return None
+    stop = text.find("\n", row.end)
+    return _FORMER.search(text, row.end, stop if stop >= 0 else len(text))
+
+
+def _reasons(row: RecipeRow, text: str) -> Iterator[Span]:
+    """Yield the removal of people's comments above the row and above its scope that say why it is switched off."""
+    lines = text.split("\n")
+    for number in dict.fromkeys((row.line - 1, text.count("\n", 0, row.key))):
+        first = number
+        while first > 0 and lines[first - 1].lstrip().startswith("#"):
+            first -= 1
+            if _COMMENTED_ROW.match(lines[first].lstrip()):
+                break
+            if _REASON.match(lines[first].lstrip()):
+                start, end = (sum(map(len, lines[:each])) + each for each in (first, number))
+                yield start, end, ""
+                break
 
 
 def track(recipe: str, text: str, test: Target, issue: int) -> Edit:
     """Add an issue in a comment above the quarantined rows of a test; 0 represents one that is not filed yet."""
     spans: list[Span] = []
     for row in recipes.rows(recipe, text):
-        if test.is_of(row) and _has_broken_scope(row) and not comment_of(row, text):
+        if test.is_of(row) and switched_off(row) and not comment_of(row, text):
             _require_editable(row)
             start, indent = _line_start(text, row.key)
             note = _note(test.reason, issue)
@@ -118,24 +182,6 @@ def comment_of(row: RecipeRow, text: str) -> str:
     """Return a row's comment with its issue; empty if there is none."""
     match = _above(row, text, _COMMENT)
     return match[0] if match else ""
-
-
-@dataclass(frozen=True, eq=False)
-class _MarkedRow:
-    """A row with the comment above it that a quarantine wrote."""
-
-    row: RecipeRow
-    comment: re.Match[str] | None
-
-    def broken_endings(self) -> Iterator[Span]:
-        numbers = self.comment["scopes"] if self.comment else None
-        for number, cell in enumerate(self.row.scopes, 1):
-            if cell.value.endswith(BROKEN) and (numbers is None or str(number) in numbers.split(", ")):
-                yield cell.end - len(BROKEN), cell.end, ""
-
-
-def _has_broken_scope(row: RecipeRow) -> bool:
-    return any(cell.value.endswith(BROKEN) for cell in row.scopes)
 
 
 def _require_editable(row: RecipeRow) -> None:
@@ -177,16 +223,14 @@ def _on_one_line(reason: str) -> str:
 
 
 def _break_scopes(row: RecipeRow, text: str, note: str) -> Iterable[Span]:
-    cells = [cell for cell in row.scopes if gating(cell.value)]
-    scopes = ""
-    if _has_broken_scope(row):
-        # A scope that a person broke before stays broken when the test comes back.
-        numbers = [str(number) for number, cell in enumerate(row.scopes, 1) if cell in cells]
-        scopes = f" (scope {', '.join(numbers)})"
     start, indent = _line_start(text, row.key)
-    yield start, start, f"{indent}# Broken{scopes}: {note}{_newline(text, start)}"
-    for cell in cells:
-        yield cell.end, cell.end, BROKEN
+    yield start, start, f"{indent}# Broken: {note}{_newline(text, start)}"
+    endings = {cell.end: BROKEN for cell in row.scopes if gating(cell.value)}
+    stop = text.find("\n", row.end)
+    line_end = len(text[:stop].removesuffix("\r")) if stop >= 0 else len(text)
+    former = f"  # was: [{', '.join(cell.value for cell in row.scopes)}]"
+    for position, ending in {**endings, line_end: endings.get(line_end, "") + former}.items():
+        yield position, position, ending
 
 
 def _line_start(text: str, position: int) -> tuple[int, str]:
@@ -224,7 +268,7 @@ def quarantined_rows(
     rows, problems = recipes.read_all(texts)
     quarantined = []
     for row in rows:
-        if _has_broken_scope(row):
+        if switched_off(row):
             comments = " ".join(_comments(row, texts[row.recipe] or ""))
             # People write the repository's own issues as owner/name#12, too.
             comments = comments.replace(f"{repository}#", " #")

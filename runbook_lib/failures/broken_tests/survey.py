@@ -28,7 +28,7 @@ from runbook_lib.world.ports import Forge
 
 @dataclass(frozen=True)
 class QuarantinedTest:
-    """A quarantined row, the date and commit of its current scope, and the state of its issue, if queried."""
+    """A row that is switched off, the date and commit of its current scope, and the state of its issue, if queried."""
 
     entry: quarantine.QuarantinedRow
     since: datetime | None = None
@@ -54,8 +54,9 @@ class QuarantinedTest:
         issue = f"#{self.entry.issue} {self.state}".strip() if self.entry.issue else "none"
         environments, platforms = ", ".join(row.environments), ", ".join(row.platforms)
         return {
-            "test": self.entry.test, "environments": environments, "platforms": platforms, "age": self.age,
-            "issue": issue, "row": self.entry.place,
+            "test": self.entry.test, "environments": environments, "platforms": platforms,
+            "scopes": ", ".join(cell.value for cell in row.scopes), "age": self.age, "issue": issue,
+            "row": self.entry.place,
         }  # fmt: skip
 
 
@@ -118,7 +119,7 @@ def read_survey(branch: BumpBranch, github: Forge | None) -> QuarantineSurvey:
     if not bump.repository.tests.recipes:
         return QuarantineSurvey(branch)
     on_base = replace(branch, start=branch.base_commit)
-    texts = recipe_texts(on_base, [quarantine.BROKEN])
+    texts = recipe_texts(on_base, quarantine.OFF_TEXTS)
     entries, notes = quarantine.quarantined_rows(texts, checkout.repository())
     dates = _dates(checkout, branch.base_commit, texts, entries)
     states = issue_states(github, entries) if bump.tag is None and github is not None else {}
@@ -151,8 +152,8 @@ def _dates(
     lines: dict[str, dict[int, int]] = defaultdict(dict)
     for entry in entries:
         row = entry.row
-        broken = next(cell for cell in row.scopes if cell.value.endswith(quarantine.BROKEN))
-        lines[row.recipe][texts[row.recipe].count("\n", 0, broken.end) + 1] = row.line
+        off = quarantine.switched_off(row)[0]
+        lines[row.recipe][texts[row.recipe].count("\n", 0, off.end) + 1] = row.line
     dates = {}
     for recipe, rows in lines.items():
         ranges = [f"-L{line},{line}" for line in rows]
