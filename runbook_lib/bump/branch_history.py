@@ -9,7 +9,7 @@ person who has read its diff confirms it by its full ID.
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runbook_lib import display
@@ -37,34 +37,19 @@ _CI_ANSWERS: frozenset[CommitKind] = frozenset({"refresh", "quarantine", "reenab
 OWN_COMMITS = "every commit is the runbook's own or confirmed"
 
 
-@dataclass(frozen=True)
-class RecordedCommits:
-    """The commits of a bump, according to its records.
-
-    ``planned`` are pairs of a parent and the changes planned on it, with the kinds of these commits.  ``confirmed`` are
-    the commits that a person has confirmed.
-    """
-
-    planned: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    confirmed: frozenset[str] = frozenset()
+#: The kind of each commit that was planned, by its parent and the fingerprint of its changes.
+Recorded = Mapping[tuple[str, str], str]
 
 
-def read_records(records: Path | None) -> RecordedCommits:
-    """Read the records in a bump's folder; empty if there are none."""
-    if records is None or not records.is_dir():
-        return RecordedCommits()
+def read_records(records: Path | None) -> Recorded:
+    """Return the commits that the records in a bump's folder have planned."""
     planned: dict[tuple[str, str], str] = {}
-    confirmed: set[str] = set()
-    for run in archive.read_records(records).readable:
+    for run in archive.read_records(records).readable if records and records.is_dir() else ():
         entries = (run.get("inputs") or {}).get("planned_commits")
         for entry in entries if isinstance(entries, list) else ():
             if isinstance(entry, dict):
                 planned[str(entry.get("parent")), str(entry.get("changes"))] = str(entry.get("kind", ""))
-        for exception in run.get("exceptions") or ():
-            name, _, commit = str(exception.get("exception")).partition(":")
-            if name == FOREIGN:
-                confirmed.add(commit)
-    return RecordedCommits(planned, frozenset(confirmed))
+    return planned
 
 
 def only_ci_answers(branch: BumpBranch, pushed: str, tip: str, records: Path | None) -> bool:
@@ -80,11 +65,11 @@ def only_ci_answers(branch: BumpBranch, pushed: str, tip: str, records: Path | N
     return bool(waiting) and all(_is_ci_answer(branch, commit, recorded) for commit in waiting)
 
 
-def _is_ci_answer(branch: BumpBranch, commit: Commit, recorded: RecordedCommits) -> bool:
+def _is_ci_answer(branch: BumpBranch, commit: Commit, recorded: Recorded) -> bool:
     """Judge a commit by its kind in the records; one that they do not have by the files that it changes."""
     parent = commit.parents[0]
     changes = commit_changes.tree_changes(branch.checkout, parent, commit.id)
-    if kind := recorded.planned.get((parent, commit_changes.fingerprint(changes))):
+    if kind := recorded.get((parent, commit_changes.fingerprint(changes))):
         return kind in _CI_ANSWERS
     is_pins = set(changes) <= set(branch.bump.repository.sites.paths)
     return not is_pins and all(has_values(path) or path.startswith(f"{RECIPES}/") for path in changes)
@@ -94,7 +79,7 @@ def _is_ci_answer(branch: BumpBranch, commit: Commit, recorded: RecordedCommits)
 class Review:
     """The commits between the base and a head, oldest first, and the foreign ones among them.
 
-    ``confirmed`` are the foreign ones that a person has confirmed, now or in an earlier run.
+    ``confirmed`` are the foreign ones that a person has confirmed.
     ``theirs`` is the URL of somebody else's pull request if the commits are that one's.  ``diffs`` are those of the
     foreign commits.
     """
@@ -212,18 +197,10 @@ def review(branch: BumpBranch, head: str, records: Path | None, theirs: str = ""
     by_hand = frozenset(each.subject.partition(":")[2] for each in told if each.seen is None)
     _require_on_branch(branch, by_hand - ids)
     recorded = read_records(records)
-    confirmed = allowed | recorded.confirmed
-    foreign: list[Commit] = []
-    confirmed_now: list[Commit] = []
-    for commit in commits:
-        if _is_own(branch, commit, ids, recorded):
-            continue
-        if commit.id in confirmed:
-            confirmed_now.append(commit)
-        else:
-            foreign.append(commit)
+    others = [commit for commit in commits if not _is_own(branch, commit, ids, recorded)]
+    foreign = tuple(commit for commit in others if commit.id not in allowed)
     diffs = tuple(commit_changes.show_diff(branch.checkout, commit) for commit in foreign)
-    return Review(branch, head, commits, tuple(foreign), tuple(confirmed_now), theirs, diffs)
+    return Review(branch, head, commits, foreign, tuple(each for each in others if each.id in allowed), theirs, diffs)
 
 
 def review_pull(branch: BumpBranch, pull: Pull, records: Path | None, *, mine: bool) -> Review | None:
@@ -254,7 +231,7 @@ def _require_on_branch(branch: BumpBranch, ids: frozenset[str]) -> None:
         )
 
 
-def _is_own(branch: BumpBranch, commit: Commit, ids: set[str], recorded: RecordedCommits) -> bool:
+def _is_own(branch: BumpBranch, commit: Commit, ids: set[str], recorded: Recorded) -> bool:
     """Return whether the records have a commit, or it adds nothing beyond the plan of the pins and the base."""
     checkout = branch.checkout
     if len(commit.parents) == 2:
@@ -264,7 +241,7 @@ def _is_own(branch: BumpBranch, commit: Commit, ids: set[str], recorded: Recorde
         return False
     parent = commit.parents[0]
     changes = commit_changes.tree_changes(checkout, parent, commit.id)
-    if not changes or (parent, commit_changes.fingerprint(changes)) in recorded.planned:
+    if not changes or (parent, commit_changes.fingerprint(changes)) in recorded:
         return True
     if not set(changes) <= set(branch.bump.repository.sites.paths):
         return False
