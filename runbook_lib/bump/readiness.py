@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import branch_history, ci_triggers, lts_validation, sync_survey
 from runbook_lib.checks import Next
+from runbook_lib.clients.github.ci_status import CiStatus
 from runbook_lib.clients.github.copy_pr_bot import commands
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.display import View
@@ -15,7 +17,7 @@ from runbook_lib.failures import quarantines
 from runbook_lib.golden import comparison
 from runbook_lib.golden.ci_runs import failed
 from runbook_lib.pins.bump import Bump
-from runbook_lib.record.requirements import Kind, Requirement, name_of
+from runbook_lib.record.requirements import Kind, Requirement, State, name_of
 from runbook_lib.world import ci_progress
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import is_mine
@@ -82,12 +84,14 @@ def check(branch: BumpBranch, github: Forge | None, records: Path | None = None)
         unseen = f"#{pull.number} is at {pull.head_sha[:10]}, which cannot be fetched, so nothing was looked at."
         return Readiness((Requirement("commits", "unknown", unseen, Next.again()),), commit=pull.head_sha)
     # Each requirement with its check and its step, which may not apply to a repository.
+    progress = cache(partial(ci_progress.progress, state, pull, github))
     checks: dict[Kind, tuple[str, Callable[[], Iterable[Requirement]]]] = {
-        "ci": (notebooks.RUN_CI, lambda: _check_ci(state, github, pull)),
+        "ci": (notebooks.RUN_CI, lambda: _check_ci(state, pull, progress())),
         "commits": ("", lambda: [_check_commits(review)]),
         "pins": ("", lambda: [_check_pins(branch, pull)]),
         "values": (notebooks.GOLDEN_VALUES, lambda: [_check_values(branch, records)]),
         "issues": (notebooks.BROKEN_TESTS, lambda: [_check_issues(branch, github, pull)]),
+        "downstream": (notebooks.RUN_CI, lambda: _check_downstream(state, pull, progress)),
         "second ci": (notebooks.GITLAB_PIN, lambda: [_check_gitlab(branch, pull)]),
         "push": ("", lambda: [_check_pushed(state, pull)]),
     }
@@ -115,8 +119,7 @@ def _met(kind: Kind, ok: bool, evidence: str, action: Next, *, decisions: tuple[
     return Requirement(kind, "met" if ok else "missing", evidence, Next() if ok else action, decisions)
 
 
-def _check_ci(state: PullRequestState, github: Forge, pull: Pull) -> Iterator[Requirement]:
-    status = ci_progress.progress(state, pull, github)
+def _check_ci(state: PullRequestState, pull: Pull, status: CiStatus) -> Iterator[Requirement]:
     authors = ", ".join(comment.author for comment in commands(state.comments, pull.head_sha))
     if not authors and status.run:
         authors = "copy-pr-bot"
@@ -177,6 +180,24 @@ def _check_issues(branch: BumpBranch, github: Forge, pull: Pull) -> Requirement:
         f"{'; '.join(problems)}." if problems else f"{pull.head_sha[:10]} marks {display.count(len(tests), 'test')}."
     )
     return _met("issues", not problems, detail, Next("File one, and name it in the comment above the row."))
+
+
+def _check_downstream(state: PullRequestState, pull: Pull, progress: Callable[[], CiStatus]) -> Iterator[Requirement]:
+    """Yield a requirement for each suite of another project whose label the pull request has."""
+    for label, name in state.bump.repository.ci.downstream.items():
+        if label not in pull.labels:
+            continue
+        status = progress()
+        job = next((job for job in status.jobs if job.name == name and job.conclusion != "skipped"), None)
+        if job is None:
+            evidence = f"The label {label!r} is set, but the run of {pull.head_sha[:10]} has no job {name}."
+            action = Next("Start CI again, which reads the label at its start, or remove the label.")
+            yield Requirement("downstream", "unknown", evidence, action, running=not status.is_over)
+            continue
+        evidence, running = f"{name}: {job.conclusion or job.status}.", job.status != "completed"
+        action = Next.again() if running else Next(f"Read {job.url}, and fix it, or remove the label {label!r}.")
+        met: State = "met" if job.conclusion == "success" else "missing"
+        yield Requirement("downstream", met, evidence, action, running=running, url=job.url)
 
 
 def _check_gitlab(branch: BumpBranch, pull: Pull) -> Requirement:

@@ -56,14 +56,16 @@ class RepositoryCi:
     """The CI of a repository on GitHub.
 
     ``labels`` are set on every pull request; ``by_type`` holds, for an image type, labels that must be on and labels
-    that must be off; ``offers`` maps optional labels to a sentence on their purpose.  ``workflow`` is the workflow that
-    copy-pr-bot starts on ``pull-request/<number>``, empty without such a bot.  ``branches`` are patterns of branches
-    that are bumped beside the base.
+    that must be off; ``offers`` maps optional labels to a sentence on their purpose, and ``downstream`` labels to the
+    job of CI that tests another project because of them.  ``workflow`` is the workflow that copy-pr-bot starts on
+    ``pull-request/<number>``, empty without such a bot.  ``branches`` are patterns of branches that are bumped beside
+    the base.
     """
 
     labels: tuple[str, ...] = ()
     by_type: Mapping[ImageType, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
     offers: Mapping[str, str] = field(default_factory=dict)
+    downstream: Mapping[str, str] = field(default_factory=dict)
     workflow: str = ""
     branches: str = ""
 
@@ -155,6 +157,7 @@ MEGATRON_LM = Repository(
             label: f"Only a pull request with the label {label!r} runs the tests of {project}."
             for label, project in (("Run MBridge tests", "Megatron-Bridge"), ("Run NeMoRL tests", "NeMo RL"))
         },
+        downstream={"Run MBridge tests": "cicd-mbridge-testing", "Run NeMoRL tests": "cicd-nemo-rl-testing"},
         workflow="CICD Megatron-LM",
         branches="dev core_r*",
     ),

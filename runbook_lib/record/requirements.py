@@ -6,7 +6,7 @@ from typing import Any, Literal, cast
 
 from runbook_lib.checks import Next
 
-Kind = Literal["hold", "authorization", "ci", "commits", "pins", "values", "issues", "second ci", "push"]
+Kind = Literal["hold", "authorization", "ci", "commits", "pins", "values", "issues", "downstream", "second ci", "push"]
 State = Literal["met", "missing", "unknown"]
 
 _NAMES: Mapping[str, str] = {
@@ -17,6 +17,7 @@ _NAMES: Mapping[str, str] = {
     "pins": "pins that agree on that commit",
     "values": "golden values without open decisions",
     "issues": "an open issue for every broken test",
+    "downstream": "the downstream tests that a label asks for",
     "second ci": "a green pipeline on GitLab",
     "push": "a push of the local commits",
 }

@@ -1,11 +1,18 @@
 """Whether a bump is ready to merge, and its end: outcome, plan and links."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from bumping import BRANCH, CONTRIBUTOR, World, bump_to, colleague, git
 
 from runbook_lib.bump import readiness
 from runbook_lib.bump.readiness import Readiness
+from runbook_lib.clients.github.models import WorkflowJob
+from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.world import bump_branch
+
+MBRIDGE = "Run MBridge tests"
 
 __all__ = ["colleague"]
 
@@ -95,3 +102,25 @@ def test_a_strangers_pull_request_is_not_the_bumps(world: World) -> None:
     assert (state.requirements, "no pull request" in state.problem) == ((), True)
     world.open_pr(mode="preview")
     assert any("will not be used" in entry["sentence"] for entry in world.said("warning"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "job", "expected"),
+    [
+        (set(), ("completed", "failure"), []),
+        ({MBRIDGE}, ("completed", "success"), [("met", False)]),
+        ({MBRIDGE}, ("completed", "failure"), [("missing", False)]),
+        ({MBRIDGE}, ("in_progress", ""), [("missing", True)]),
+        ({MBRIDGE}, ("completed", "skipped"), [("unknown", False)]),
+        ({MBRIDGE, "Run NeMoRL tests"}, ("completed", "success"), [("met", False), ("unknown", False)]),
+    ],
+)
+def test_the_tests_of_other_projects_count_once_they_are_asked_for(
+    labels: set[str], job: tuple[str, str], expected: list[tuple[str, bool]]
+) -> None:
+    found = WorkflowJob(1, "https://x/1", "cicd-mbridge-testing", *job, None, None)
+    status: Any = SimpleNamespace(jobs=(found,), is_over=True)
+    state: Any = SimpleNamespace(bump=SimpleNamespace(repository=MEGATRON_LM))
+    pull: Any = SimpleNamespace(labels=labels, head_sha="a" * 40)
+    told = list(readiness._check_downstream(state, pull, lambda: status))
+    assert [(each.state, each.running) for each in told] == expected
