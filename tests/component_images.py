@@ -1,6 +1,6 @@
 """Images whose components are real: libraries and packages that report their versions, each in a layer of its own.
 
-``docker`` and ``apptainer`` need a daemon or a kernel that tests lack.  ``write_runners`` writes stand-ins which run
+``docker`` and Pyxis need a daemon or a kernel that tests lack.  ``write_runners`` writes stand-ins which run
 the command in the image's real root file system, unpacked by buildah, with chroot in place of namespaces.
 """
 
@@ -80,24 +80,32 @@ while [[ $1 == --* ]]; do
     shift
 done
 """
-_APPTAINER = """\
+_SRUN = """\
 #!/bin/bash
-# `apptainer exec` by buildah and chroot: the image and its file system are real, the isolation is not Apptainer's.
-[ "$1" = exec ] || { echo "the stand-in for apptainer cannot $1" >&2; exit 255; }
-shift
+# Pyxis by buildah and chroot: the image and its file system are real, the isolation is not Enroot's.
+[ "$1" != --help ] || { echo --container-image; exit; }
 while [[ $1 == --* ]]; do
     case $1 in
-    --bind=*) IFS=, read -ra binds <<<"${1#*=}"; options+=("${binds[@]/#/--volume=}") ;;
-    --pwd=*) options+=("--workingdir=${1#*=}") ;;
+    --container-image=*) image=${1#*=} ;;
+    --container-mounts=*) mounts=${1#*=} ;;
+    --container-* | --no-container-*) ;;
+    *) words+=("$1") ;;
     esac
     shift
 done
+exec REAL "${words[@]}" enter "$mounts" "${image/\\#//}" "$@"
+"""
+_ENTER = """\
+#!/bin/bash
+IFS=, read -ra binds <<<"$1"
+options=("${binds[@]/#/--volume=}")
+shift
 while IFS= read -r variable; do options+=("--env=$variable"); done < <(
     env | grep -E '^(SLURM_|MASTER_|NNODES=|NODE_RANK=|GPUS_PER_NODE=|WORLD_SIZE=)'
 )
 """
 _RUN = """\
-image=${1#docker://}
+image=$1
 shift
 container=$(buildah from --quiet "$image") || exit 125
 trap 'buildah rm "$container" >/dev/null' EXIT
@@ -106,10 +114,11 @@ buildah run --isolation=chroot "${options[@]}" "$container" -- "$@"
 
 
 def write_runners(folder: Path) -> None:
-    """Write the stand-ins for docker and apptainer into a folder for PATH."""
+    """Write the stand-ins for docker and for Slurm with Pyxis into a folder for PATH."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in {"docker": _DOCKER, "apptainer": _APPTAINER}.items():
-        (folder / name).write_text(text + _RUN)
+    srun = _SRUN.replace("REAL", shutil.which("srun") or "srun")
+    for name, text in {"docker": _DOCKER + _RUN, "enter": _ENTER + _RUN, "srun": srun}.items():
+        (folder / name).write_text(text)
         (folder / name).chmod(0o755)
 
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from runbook_lib.compute.engine import BuildCommand, BuildPlan
-from runbook_lib.compute.known_builds import BUILDS, STACK, KnownBuild
+from runbook_lib.compute.known_builds import BUILDS, KnownBuild
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.images.reference import ImageType
 from runbook_lib.pins.finders import BuildArg, Counted, DockerArg
-from runbook_lib.pins.repositories import MEGATRON_BRIDGE, Repository
+from runbook_lib.pins.repositories import Repository
 from runbook_lib.pins.sites import Pin, PinSite, Texts, read
 from runbook_lib.text.dockerfile import PREDEFINED, Dockerfile, parse
 from runbook_lib.text.suggestions import did_you_mean
@@ -37,10 +37,9 @@ class BuildRequest:
 
 
 def paths(repository: Repository) -> tuple[str, ...]:
-    """Return the files that ``plan`` and ``stack`` read."""
-    builds = STACK if repository.name == MEGATRON_BRIDGE.name else (BUILDS.get(repository.name),)
+    """Return the files that ``plan`` reads."""
     known = list(repository.sites.pin_paths)
-    for build in filter(None, builds):
+    if build := BUILDS.get(repository.name):
         for path in build.dockerfiles:
             known += [path.format(type="dev"), path.format(type="lts")]
     return tuple(dict.fromkeys(known))
@@ -67,41 +66,6 @@ def plan(
         warning = f"The pins differ: this builds {first.tag}, from {_location(first)}, not {listed}."
         build_plan = replace(build_plan, warnings=(*build_plan.warnings, warning))
     return build_plan
-
-
-def stack(
-    texts: Texts,
-    machine: str = "x86_64",
-    request: BuildRequest | None = None,
-    repository: Repository = MEGATRON_BRIDGE,
-) -> tuple[BuildPlan, ...]:
-    """Plan the builds of the NeMo framework's images, in order.  Arguments go to each Dockerfile that declares them."""
-    request, platform = request or BuildRequest(), platform_of(machine)
-    pin = _pins(texts, repository, "dev", platform.partition("/")[2], STACK[1].dockerfiles[0])[0]
-    dockerfiles = [_parse(texts, build.dockerfiles[0], build.name) for build in STACK]
-    known = sorted(frozenset[str]().union(*(file.arguments for file in dockerfiles)))
-    for name in request.arguments:
-        if name not in known and not _is_known(name):
-            paths = ", ".join(file.path for file in dockerfiles)
-            raise RunbookError(
-                f"None of {paths} declares an ARG {name}{did_you_mean(name, known)}. "
-                "Correct its name, or leave it out. Nothing was built."
-            )
-    base, source, plans = str(pin.image), _location(pin), list[BuildPlan]()
-    for build, file in zip(STACK, dockerfiles, strict=True):
-        arguments = {}
-        for name, value in request.arguments.items():
-            if name in file.arguments or _is_known(name):
-                arguments[name] = value
-        if missing := [name for name in build.required if not arguments.get(name)]:
-            raise RunbookError(
-                f"{file.path} needs a commit or a branch to check out as each of {', '.join(missing)}. Set them as "
-                "arguments. Nothing was built."
-            )
-        part = BuildRequest(arguments, tag=f"{build.name}:local", secrets=request.secrets)
-        plans.append(_plan(texts, build, file.path, base, source, platform, part, "dev"))
-        base, source = plans[-1].command.tag, f"the build of {build.name}"
-    return tuple(plans)
 
 
 def platform_of(machine: str) -> str:
@@ -194,7 +158,7 @@ def _plan(
     arguments: dict[str, str] = {build.argument: base}
     if "IMAGE_TYPE" in dockerfile.arguments:
         arguments["IMAGE_TYPE"] = image_type
-    arguments |= {**build.defaults, **request.arguments}
+    arguments |= request.arguments
     for name in arguments:
         if name not in dockerfile.arguments and not _is_known(name):
             known = sorted(dockerfile.arguments)
@@ -213,6 +177,7 @@ def _plan(
         source if arguments[build.argument] == base else "your own argument",
         dockerfile.images(target, arguments),
         tuple(stage.title for stage in stages),
+        tuple(dict.fromkeys(folder for stage in stages for folder in stage.folders)),
         dockerfile.heredocs,
     )
 

@@ -13,7 +13,7 @@ from runbook_lib import display, notebooks
 from runbook_lib.checks import Evidence
 from runbook_lib.compute import build_plan, known_builds
 from runbook_lib.compute import engine as engines
-from runbook_lib.compute.conditions import ImageMade, VersionsMatch
+from runbook_lib.compute.conditions import FolderMade, ImageMade, VersionsMatch
 from runbook_lib.compute.engine import BuildPlan, Engine, unfit
 from runbook_lib.compute.project import missing_submodules
 from runbook_lib.compute.slurm.site import read_site
@@ -30,21 +30,27 @@ from runbook_lib.world.outside import World
 from runbook_lib.world.ports import Services
 
 _PRACTICE = "The practice environment's images contain no programs to build on. Use your own checkout: -r repo FOLDER."
-HOW = ("build", "stack", "pull")
+#: What CI puts into a folder that no clone has.
+_FETCHED = {
+    "assets": " Unit tests read their data there; to have it in the image, run what CI runs before: "
+    "python tests/test_utils/python_scripts/download_unit_tests_dataset.py --assets-dir assets"
+}
+HOW = ("build", "pull")
 #: A lowercase name and a tag.  A name that starts with a dash would be an option.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._/-]{0,200}(?::[0-9]{1,5}/[a-z0-9._/-]{1,200})?(?::[\w][\w.-]{0,127})?")
 
 
 @dataclass(frozen=True)
 class ImageFacts:
-    """The ordered ``builds``, and the image to pull instead in ``pulled``.
+    """The ``build``, and the image to pull instead in ``pulled``; ``missing`` are the folders that it lacks.
 
     ``base`` is the registry's description of the pinned image, if known.  ``source`` is ``commit`` with the number of
     uncommitted files.  ``obstacle`` says why nothing may be built, or why no engine works; empty if it can be made.
     """
 
-    builds: tuple[BuildPlan, ...]
+    build: BuildPlan
     pulled: str
+    missing: tuple[str, ...]
     engine: Engine | None
     obstacle: str
     base: Image | None
@@ -54,8 +60,8 @@ class ImageFacts:
 
     @property
     def image(self) -> str:
-        """The name of the image, or of the last if there are several."""
-        return self.pulled or self.builds[-1].command.tag
+        """The name of the image."""
+        return self.pulled or self.build.command.tag
 
     @property
     def commands(self) -> tuple[tuple[str, ...], ...]:
@@ -63,12 +69,13 @@ class ImageFacts:
         engine = self.engine or Engine("docker")
         if self.pulled:
             return ((engine.name, "pull", self.pulled),)
-        return tuple(build.command.words(engine) for build in self.builds)
+        made = [("mkdir", "-p", "--", *self.missing)] if self.missing else []
+        return (*made, self.build.command.words(engine))
 
     @property
     def claims(self) -> dict[str, str]:
         """The versions that the registry names for the pinned image; empty if they are unknown."""
-        config = self.base.platforms.get(_architecture(self.builds[0])) if self.base else None
+        config = self.base.platforms.get(_architecture(self.build)) if self.base else None
         return versions(config) if config else {}
 
 
@@ -93,45 +100,45 @@ class BuildImage:
         if self.how not in HOW:
             raise RunbookError(f"how={self.how!r} is invalid. Choose {' or '.join(HOW)}. Nothing was built.")
         checkout, repository = world.checkout, bump.repository
-        builds, pulled = self._builds(checkout, bump), ""
+        build, pulled = self._build(checkout, bump), ""
         if self.how == "pull":
             url = checkout.remote_url(known_builds.GITLAB_REMOTE)
             pulled = str(known_builds.internal_image(url, repository, bump.image_type))
         commit, warnings = checkout.resolve("HEAD"), list[str]()
-        base = _base_image(world.services, builds[0], warnings)
-        for build in builds:
-            warnings += build.warnings
+        base = _base_image(world.services, build, warnings)
+        warnings += build.warnings
+        missing = () if pulled else _missing_folders(checkout, build, warnings)
         source = _source(checkout, commit, warnings)
-        usable, obstacles = None, [_refusal(bump, builds[0], base)]
+        usable, obstacles = None, [_refusal(bump, build, base)]
         try:  # a plan can be shown without an engine
             usable = engines.find(read_site(self.site, checkout.path, self.env).engine, self.env)
         except RunbookError as error:
             obstacles.append(str(error))
         if usable and not pulled:
-            obstacles += [f"{reason} Nothing was built." for build in builds if (reason := unfit(build, usable))]
+            obstacles += [f"{reason} Nothing was built." for reason in filter(None, [unfit(build, usable)])]
         obstacle = next(filter(None, obstacles), "")
-        return ImageFacts(builds, pulled, usable, obstacle, base, commit, source, tuple(dict.fromkeys(warnings)))
+        return ImageFacts(
+            build, pulled, missing, usable, obstacle, base, commit, source, tuple(dict.fromkeys(warnings))
+        )
 
-    def _builds(self, checkout: Checkout, bump: Bump) -> tuple[BuildPlan, ...]:
+    def _build(self, checkout: Checkout, bump: Bump) -> BuildPlan:
         request = parse_request(self.arguments)
         paths = [*build_plan.paths(bump.repository), *filter(None, [request.dockerfile])]
         texts, machine = checkout.read(paths, "HEAD" if checkout.bare else None), platform.machine()
-        if self.how == "stack":
-            return build_plan.stack(texts, machine, request, bump.repository)
-        return (build_plan.plan(texts, bump.repository, bump.image_type, machine, request),)
+        return build_plan.plan(texts, bump.repository, bump.image_type, machine, request)
 
     def plan(self, facts: ImageFacts, bump: Bump) -> Plan[World]:
         """Plan the builds or the pull, then the check of the image."""
         evidence = Evidence(
             inputs={
-                "base": facts.builds[0].base, "digest": facts.base.digest if facts.base else "",
+                "base": facts.build.base, "digest": facts.base.digest if facts.base else "",
                 "head_commit": facts.commit,
             },
             tables={"commands": [{"command": shlex.join(command)} for command in facts.commands]},
             warnings=facts.warnings,
         )  # fmt: skip
         planned: Plan[World] = Plan(
-            Outcome(f"{'Pulled' if facts.pulled else 'Built'} {_names(facts)}."),
+            Outcome(f"{'Pulled' if facts.pulled else 'Built'} {facts.image}."),
             (_show(facts),), evidence=evidence, on_branch=False,
         )  # fmt: skip
         if idle := self._idle(facts, bump):
@@ -147,24 +154,17 @@ class BuildImage:
             return _PRACTICE
         if bump.tag is not None:
             return ""
-        tag = _tag(facts.builds[0])
+        tag = _tag(facts.build)
         return f"No tag was given, so nothing is built. The work tree pins {tag}: set tag to that to build it."
 
 
 def _conditions(facts: ImageFacts) -> tuple[Condition[World], ...]:
     engine, obstacle = facts.engine, facts.obstacle
-    conditions: list[Condition[World]] = [
-        ImageMade(build.command.tag, engine, build, facts.source, obstacle) for build in facts.builds
-    ]
-    if facts.pulled:
-        conditions = [ImageMade(facts.pulled, engine, None, "", obstacle)]
+    conditions: list[Condition[World]] = [*map(FolderMade, facts.missing)] if not obstacle else []
+    conditions.append(ImageMade(facts.image, engine, None if facts.pulled else facts.build, facts.source, obstacle))
     if engine:
         conditions.append(VersionsMatch(facts.image, engine, facts.claims))
     return tuple(conditions)
-
-
-def _names(facts: ImageFacts) -> str:
-    return facts.pulled or " and ".join(dict.fromkeys(build.command.tag for build in facts.builds))
 
 
 def _show(facts: ImageFacts) -> display.View:
@@ -173,8 +173,7 @@ def _show(facts: ImageFacts) -> display.View:
     if facts.pulled:
         shown = display.note(f"Ready to be pulled: {facts.pulled}.")
     else:
-        for build in facts.builds:
-            shown += _show_build(build)
+        shown += _show_build(facts.build)
     engine = f", with {facts.engine}" if facts.engine else ""
     commands = "\n\n".join(map(wrap_command, facts.commands))
     shown += display.code(commands, title=f"To be run in the checkout{engine}:")
@@ -249,6 +248,17 @@ def _base_image(services: Services, build: BuildPlan, warnings: list[str]) -> Im
     if image is None:
         warnings.append(f"The registry has no {build.base}, so the build will fail unless this machine has it.")
     return image
+
+
+def _missing_folders(checkout: Checkout, build: BuildPlan, warnings: list[str]) -> tuple[str, ...]:
+    """Return the folders that the Dockerfile copies and the work tree lacks, and add a warning on what they lack."""
+    folders = [f"{build.command.context}/{name}".removeprefix("./").rstrip("/") for name in build.folders]
+    missing = [] if checkout.bare else [name for name in folders if not (checkout.path / name).exists()]
+    for name in missing:
+        warnings.append(
+            f"The Dockerfile copies {name}, which this clone lacks: it is made, and empty.{_FETCHED.get(name, '')}"
+        )
+    return tuple(missing)
 
 
 def _architecture(build: BuildPlan) -> str:

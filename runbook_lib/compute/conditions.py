@@ -10,9 +10,34 @@ from runbook_lib.compute import smoke
 from runbook_lib.compute.engine import BuildPlan, Engine
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.model import Effect
+from runbook_lib.system import files
 from runbook_lib.world.outside import World
 
 _NOT_YET = "Not done in this run."
+
+
+@dataclass(frozen=True)
+class FolderMade:
+    """A folder exists that the Dockerfile copies and no clone has: git leaves it empty, and out of ``git status``."""
+
+    path: str
+    leaves_machine = False
+
+    @property
+    def sentence(self) -> str:
+        """The change in the imperative."""
+        return f"make the empty folder {self.path}, which the Dockerfile copies"
+
+    def holds(self, world: World) -> Check:
+        """Look for it in the work tree."""
+        exists = (world.checkout.path / self.path).is_dir()
+        return Check.of(f"{self.path} exists", exists, "In the work tree." if exists else _NOT_YET)
+
+    def make_true(self, world: World) -> Sequence[Effect]:
+        """Make it.  Raises RunbookError if something else has its name."""
+        world.checkout.require_work_tree()
+        files.make_folder(world.checkout.path / self.path)
+        return [Effect("folder", self.path, None, "empty")]
 
 
 @dataclass(frozen=True)

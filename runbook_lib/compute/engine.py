@@ -62,7 +62,8 @@ class BuildCommand:
 class BuildPlan:
     """A build to run.  ``base`` is the image that it starts from, and ``source`` the place of its pin.
 
-    ``images`` are all images that it pulls, ``stages`` the stages that it runs; ``warnings`` are sentences.
+    ``images`` are all images that it pulls, ``stages`` the stages that it runs, ``folders`` the folders of the context
+    that it copies; ``warnings`` are sentences.
     """
 
     name: str
@@ -71,6 +72,7 @@ class BuildPlan:
     source: str
     images: tuple[str, ...] = ()
     stages: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
     heredocs: bool = False
     warnings: tuple[str, ...] = ()
 

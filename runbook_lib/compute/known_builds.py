@@ -3,13 +3,13 @@
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.images.reference import ImageRef, ImageType
-from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, Repository
+from runbook_lib.pins.repositories import MEGATRON_LM, Repository
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class KnownBuild:
     """The build of a repository's image.
 
     The first of ``dockerfiles`` that exists is used, with the image type for ``{type}``.  ``argument`` takes the base
-    image; ``defaults`` are values of arguments that the user does not set, ``required`` are arguments that must be set.
+    image.
     """
 
     name: str
@@ -25,17 +25,10 @@ class KnownBuild:
     argument: str
     target: str = ""
     context: str = "."
-    defaults: Mapping[str, str] = field(default_factory=dict)
-    required: Sequence[str] = ()
 
 
 _TABLE: Mapping[str, Any] = tomllib.loads((files("runbook_lib.compute") / "builds.toml").read_text("utf-8"))
 BUILDS: Mapping[str, KnownBuild] = {name: KnownBuild(**fields) for name, fields in _TABLE["builds"].items()}
-#: The images of the NeMo framework, each the base of the next.
-STACK = (
-    KnownBuild(**_TABLE["stack"]["first"]), BUILDS[MEGATRON_BRIDGE.name], KnownBuild(**_TABLE["stack"]["last"])
-)  # fmt: skip
-
 #: The git remote on whose host the internal images are.
 GITLAB_REMOTE = "gitlab"
 _INTERNAL_IMAGE = "adlr/megatron-lm/mcore_ci_dev"

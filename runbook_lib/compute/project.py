@@ -8,7 +8,6 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -27,11 +26,12 @@ PYPROJECT = "pyproject.toml"
 class PythonProject:
     """The parts of a pyproject.toml that determine what uv installs, with names as in the file.
 
-    ``places`` maps ``extra`` and ``group`` to their names, each with its requirements.
+    ``extras`` and ``groups`` are its lists, each with its requirements.
     """
 
     name: str
-    places: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=lambda: {"extra": {}, "group": {}})
+    extras: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str, path: str = PYPROJECT) -> "PythonProject":
@@ -47,66 +47,47 @@ class PythonProject:
         groups = dict(_table(data, "dependency-groups"))
         if "dev-dependencies" in uv:  # uv's own format, from before PEP 735
             groups.setdefault("dev", uv["dev-dependencies"])
-        places = {}
-        for kind, lists in (("extra", _table(project, "optional-dependencies")), ("group", groups)):
-            places[kind] = {name: _requirements(entries) for name, entries in lists.items()}
+        lists = (_table(project, "optional-dependencies"), groups)
         name = project.get("name")
-        return cls(name if isinstance(name, str) else "", places)
+        return cls(
+            name if isinstance(name, str) else "",
+            *({key: _requirements(entries) for key, entries in kind.items()} for kind in lists),
+        )
 
-    def kinds(self, name: str) -> tuple[str, ...]:
-        """Return the kinds of a name, ``extra`` and ``group``, comparing names like uv."""
-        return tuple(kind for kind in self.places if self._spelling(kind, name))
-
-    def groups_with(self, package: str) -> tuple[str, ...]:
-        """Return the groups that list a package."""
-        return tuple(name for name, listed in self.places["group"].items() if package in listed)
-
-    def option(self, kind: str, name: str) -> tuple[str, str]:
-        """Return for example ``("--extra", "dev")``.
-
-        Raises RunbookError with the actual kind of the name if it is not a ``kind``.
-        """
-        if spelling := self._spelling(kind, name):
-            return f"--{kind}", spelling
-        problem = f"{self.name or 'This project'} has no {kind} {name!r}"
-        if kinds := self.kinds(name):
-            article = "an" if kinds[0] == "extra" else "a"
-            raise RunbookError(f"{problem}: here it is {article} {kinds[0]}. Write --{kinds[0]} {name}.")
-        similar = get_close_matches(name, [known for listed in self.places.values() for known in listed], 3)
-        options = " or ".join(f"--{self.kinds(match)[0]} {match}" for match in similar)
-        raise RunbookError(f"{problem}.{f' Did you mean {options}?' if options else ''} {self._names}")
+    def kinds(self, name: str) -> dict[str, str]:
+        """Return the kinds of a name, ``extra`` and ``group``, with its spelling; names are compared as uv does."""
+        wanted = canonicalize_name(name)
+        kinds: dict[str, str] = {}
+        for kind, listed in (("extra", self.extras), ("group", self.groups)):
+            for known in listed:
+                if canonicalize_name(known) == wanted:
+                    kinds[kind] = known
+        return kinds
 
     def options(self, names: str) -> tuple[str, ...]:
         """Return the options of ``uv sync`` for bare names, or for options such as ``--extra dev --group test``.
 
-        A bare name is resolved to an extra or a group.  Raises RunbookError for a name that is neither or both, and for
-        an option that does not select packages.
+        Raises RunbookError for a name that does not exist, exists as the other kind, or as both without its option.
         """
         words, options = iter(names.replace(",", " ").split()), list[str]()
         for word in words:
-            kinds = self.kinds(word)
             if word in ("--all-extras", "--all-groups"):
                 options.append(word)
-            elif word in ("--extra", "--group"):
-                options += self.option(word[2:], next(words, ""))
-            elif word.startswith("-"):
-                raise RunbookError(f"{word} does not select packages. {self._names} Or: --all-extras --all-groups.")
-            elif len(kinds) == 2:
+                continue
+            wanted = word.removeprefix("--") if word in ("--extra", "--group") else ""
+            name = next(words, "") if wanted else word
+            kinds = self.kinds(name)
+            kind = wanted or "".join(kinds)
+            if kind not in kinds:
+                found = " or ".join(f"--{kind} {name}" for kind in kinds)
+                advice = f"Write {found}." if found else "Or: --all-extras --all-groups."
+                extras, groups = (", ".join(listed) or "none" for listed in (self.extras, self.groups))
                 raise RunbookError(
-                    f"{word!r} is an extra and a group of {self.name}: write --extra {word} or --group {word}."
+                    f"{self.name or 'This project'} has no {wanted or 'single extra or group'} {name!r}. Its extras "
+                    f"are {extras}; its groups are {groups}. {advice}"
                 )
-            else:
-                options += self.option("".join(kinds) or "extra or group", word)
+            options += (f"--{kind}", kinds[kind])
         return tuple(options)
-
-    @property
-    def _names(self) -> str:
-        extras, groups = (", ".join(names) or "none" for names in self.places.values())
-        return f"Its extras are {extras}; its groups are {groups}."
-
-    def _spelling(self, kind: str, name: str) -> str:
-        wanted = canonicalize_name(name)
-        return next((known for known in self.places.get(kind, ()) if canonicalize_name(known) == wanted), "")
 
 
 def parse_requirement(text: str) -> Requirement:
@@ -179,9 +160,9 @@ class ProjectState:
             "project_conflict": PYPROJECT in self.unmerged,
             "other_conflicts": ", ".join([path for path in self.unmerged if path != LOCK][:8]),
             "submodules": self.missing_submodules, "mcore_dev": self.mcore_branch == "dev",
-            "linters": "".join(self.project.groups_with("ruff")[:1]),
-            "extras": ", ".join(self.project.places["extra"]) or "none yet",
-            "lts_extra": bool(self.project.places["extra"].get("lts")),
+            "linters": next((name for name, listed in self.project.groups.items() if "ruff" in listed), ""),
+            "extras": ", ".join(self.project.extras) or "none yet",
+            "lts_extra": bool(self.project.extras.get("lts")),
             "locked": ("--locked",) if self.has_lock and self.mcore_branch != "dev" else (),
             "sync_options": self.usual_options(image_type),
         }  # fmt: skip
@@ -189,7 +170,7 @@ class ProjectState:
     def usual_options(self, image_type: str = "dev") -> tuple[str, ...]:
         """Return the options of ``uv sync`` for development, according to the repository's guide."""
         # The guide's extra training was called mlm until core_r0.16.
-        training = "training" if "training" in self.project.places["extra"] else "mlm"
+        training = "training" if "training" in self.project.extras else "mlm"
         names = [name for name in (training, image_type, "test") if len(self.project.kinds(name)) == 1]
         if self.repository == MEGATRON_BRIDGE.name or not names:
             return _EVERYTHING
@@ -219,10 +200,9 @@ class ProjectState:
         is_mlm = is_lm and place == "mlm" and bool(kinds("training"))
         is_refused = is_mlm or (is_lm and place == "lts" and not kinds("lts"))  # by the table, with the reason
         if extra and not is_refused:
-            kind = next(iter(kinds(extra)), "extra")
             # uv would create a new extra for a mistyped name; this refuses it.
-            option, spelling = self.project.option(kind, extra)
-            options, location = ("--optional" if kind == "extra" else option, spelling), f"{kind} {spelling}"
+            given, spelling = self.project.options(extra)
+            options, location = (given.replace("--extra", "--optional"), spelling), f"{given[2:]} {spelling}"
         return {
             "extra": extra, "package": name, "branch": canonicalize_name(name), "requirement": package.strip(),
             "options": options, "location": location, "lts": place == "lts", "mlm": is_mlm,

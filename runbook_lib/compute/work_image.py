@@ -14,9 +14,7 @@ from runbook_lib.images.reference import ImageRef
 from runbook_lib.images.tags import alibaba
 
 _LOCAL_NAME = re.compile(r"(?:localhost/)?[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9._-]+)*(?::[\w][\w.-]{0,127})?")
-_FILE = re.compile(r"/[^,:\s\x00-\x1f\x7f]*\.(?:sqsh|squashfs|sif)")
-#: Tags that move to a different image from time to time.
-_MUTABLE_TAG = re.compile(r"latest|main|dev|nightly.*")
+_FILE = re.compile(r"/[^,:\s\x00-\x1f\x7f]*\.(?:sqsh|squashfs)")
 
 
 @dataclass(frozen=True)
@@ -63,20 +61,6 @@ class WorkImage:
         return tuple(TABLE["alibaba"]["options"]) if self.kind == "alibaba" else ()
 
     @property
-    def is_mutable(self) -> bool:
-        """True if the name does not identify one image forever."""
-        if self.kind == "file" or "@" in self.name:
-            return False
-        tag = self.name.rpartition("/")[2].partition(":")[2]
-        return self.kind == "built" or not tag or "local" in tag or _MUTABLE_TAG.fullmatch(tag) is not None
-
-    @property
-    def apptainer_address(self) -> str:
-        """The image in the notation of Apptainer: a file, or a URL."""
-        scheme = {"file": "", "built": "docker-daemon:"}.get(self.kind, "docker://")
-        return f"{scheme}{self.name}"
-
-    @property
     def enroot_address(self) -> str:
         """The image in the notation of Enroot and Pyxis: a file, or a reference with ``#`` after the registry.
 
@@ -94,10 +78,3 @@ class WorkImage:
         if reference.digest:
             raise RunbookError(f"Enroot does not accept digests, but {self.name} has one. Name the image by its tag.")
         return self.name.replace("/", "#", 1)
-
-    def uv_refusal(self) -> str:
-        """Return why uv must not be used in this image, as sentences; empty if it may."""
-        if self.kind != "alibaba":
-            return ""
-        warning = TABLE["alibaba"]["warnings"][0]
-        return f"uv is not used in {self.name}. {warning} Use the image that the project builds."

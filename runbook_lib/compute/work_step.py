@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runbook_lib.checks import Evidence, Next
-from runbook_lib.compute import known_builds, unit_tests
+from runbook_lib.compute import known_builds
 from runbook_lib.compute.command_run import CommandRun
 from runbook_lib.compute.places import Machine, WorkPlace, choose_place, detect_machine
 from runbook_lib.compute.project import read_project_state
@@ -20,7 +20,6 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import Repository
-from runbook_lib.recipes import workloads
 from runbook_lib.world.outside import World
 
 LOG = "work-inside.log"
@@ -113,20 +112,19 @@ class WorkInside:
             name = "session-synced"
         if name == "import":
             values |= place.image_file()
-        elif name == "run":
+        elif name in ("run", "tests"):
             values |= run_values(arguments)
+        if place.image.kind == "alibaba" and (name == "tests" or TABLE["tasks"][name].get("project")):
+            warning, advice = TABLE["alibaba"]["warnings"][0], "Use the image that the project builds."
+            raise Refused(f"uv is not used in {place.image.name}. {warning} {advice}")
         if not TABLE["tasks"][name].get("project"):
             return plan_task(name, values)
-        if refusal := place.image.uv_refusal():
-            raise Refused(refusal)
         state = read_project_state(checkout, bump.repository.name, bump.base)
         values |= state.values(bump.image_type)
         if name in ("install", "session-synced"):
             values |= state.install_values(arguments, bump.image_type)
         elif name == "add":
             values |= state.add_values(arguments)
-        elif name == "tests":
-            values |= _test_values(checkout, bump, arguments, state.files, place.allocation.gpus)
         if values["host_slurm"]:  # git's own folder, so that the lock does not change the checkout
             values["host_lock"] = checkout.git("rev-parse", "--path-format=absolute", "--git-path", "uv-sync.lock")
         return plan_task(name, values)
@@ -161,7 +159,7 @@ def _placed(place: WorkPlace, plan: TaskPlan, session: Session) -> WorkFacts:
     steps = [replace(it, env=(*it.env, *session.variables)) if it.place == "container" else it for it in plan.steps]
     if any(step.place == "container" for step in steps):
         place.require_container()
-        if place.name in ("local", "slurm", "apptainer") and not Path(place.cache).is_dir():
+        if place.name != "here" and not Path(place.cache).is_dir():
             steps.insert(0, make_step("cache-folder", place.values))
     placed = tuple(replace(step, command=place.command(step)) for step in steps)
     return WorkFacts(place, replace(plan, steps=placed), place.obstacle(placed) if placed else "")
@@ -190,12 +188,7 @@ def run_values(text: str) -> Values:
         raise RunbookError(f"arguments={text!r} cannot be read: {error}.") from error
     program = words[0] if words else ""
     is_torchrun = program.rpartition("/")[2] == "torchrun"
-    return {"words": words, "rest": words[1:], "launcher": program == _LAUNCHER, "torchrun": is_torchrun}
-
-
-def _test_values(checkout: Checkout, bump: Bump, arguments: str, files: frozenset[str], gpus: int) -> Values:
-    paths = sorted(path for path in files if unit_tests.RECIPE.fullmatch(path))
-    tests: list[workloads.Workload] = []
-    for path, text in checkout.read(paths, "HEAD" if checkout.bare else None).items():
-        tests += workloads.read(path, text or "")
-    return unit_tests.read_selection(arguments, bump.repository.name, tests, files, bump.image_type, gpus)
+    return {
+        "words": words, "rest": words[1:], "launcher": program == _LAUNCHER, "torchrun": is_torchrun,
+        "tests": words or ("tests/unit_tests",),
+    }  # fmt: skip

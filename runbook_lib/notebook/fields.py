@@ -22,7 +22,6 @@ _CHOICES: Mapping[str, Mapping[str, str]] = {
     "source": {"github": "GitHub, then GitLab", "gitlab": "GitLab only"},
     "how": {
         "build": "build: the image of this checkout",
-        "stack": "stack: fw-base, Megatron-Bridge and fw-final, each built on the previous one",
         "pull": "pull: the image that internal CI built",
     },
 }

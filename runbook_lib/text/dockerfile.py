@@ -14,6 +14,7 @@ from runbook_lib.text.suggestions import did_you_mean
 
 _STAGE_NAME = re.compile(r"[a-z][a-z0-9_.-]*")
 
+_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,80}/")
 _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy")
 #: Arguments that every build knows without an ARG.
 #: Source: https://docs.docker.com/reference/dockerfile/#predefined-args.
@@ -34,6 +35,7 @@ class Stage:
     """A stage, which starts with a FROM.  ``base`` and ``platform`` are as written; ``name`` is lowercase or empty.
 
     ``uses`` are the stages or images in ``COPY --from`` and mounts; ``secrets`` are the IDs of mounted secrets.
+    ``folders`` are those of the context that it copies, as far as they are written as ``name/``.
     """
 
     index: int
@@ -44,6 +46,7 @@ class Stage:
     args: tuple[Arg, ...] = ()
     uses: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -229,4 +232,7 @@ def _with_sources(stage: Stage, instruction: Instruction) -> Stage:
                 uses[options["from"]] = None
             if options.get("type") == "secret":
                 secrets[options.get("id") or options.get("target", "").rpartition("/")[2]] = None
-    return replace(stage, uses=tuple(uses), secrets=tuple(secrets))
+    folders = list(stage.folders)
+    if instruction.keyword == "COPY" and not any(word.startswith("--from") for word in instruction.words):
+        folders += [word for word in instruction.words[:-1] if _FOLDER.fullmatch(word)]
+    return replace(stage, uses=tuple(uses), secrets=tuple(secrets), folders=tuple(folders))

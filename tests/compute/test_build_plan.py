@@ -4,7 +4,7 @@ import pytest
 from layouts import DEV, DOCKERFILE, DOCKERFILE_LTS, GITLAB, image, layout
 
 from runbook_lib.compute import build_plan
-from runbook_lib.compute.build_plan import BuildRequest, plan, stack
+from runbook_lib.compute.build_plan import BuildRequest, plan
 from runbook_lib.compute.engine import Engine, unfit
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.pins import pins_file
@@ -12,17 +12,7 @@ from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTA
 
 JET = "FROM main AS jet\nARG JET_VERSION\nRUN --mount=type=secret,id=JET_URLS true\n"
 BASED = "ARG BASE_IMAGE={}\nFROM ${{BASE_IMAGE}} AS megatron_bridge\nARG DEEPEP=True\n"
-BRIDGE = {
-    "docker/Dockerfile.ci": BASED.format(image("26.06-py3")),
-    "docker/Dockerfile.fw_base": "ARG FW_DEP_BUILDER\nARG FW_BASE_FINAL\nARG WHEEL=wheel_build\n"
-    "ARG NEMO_FW_BASE_IMAGE\nFROM ${NEMO_FW_BASE_IMAGE} AS base\nFROM base AS wheel_build\n"
-    "FROM base AS wheel_none\nFROM ${WHEEL} AS wheel\n"
-    "FROM ${FW_DEP_BUILDER} AS fw_dep_builder\nFROM fw_dep_builder AS fw_toolkit_builder\nARG REINSTALL\n"
-    "RUN --mount=type=bind,from=wheel,target=/w true\nFROM ${FW_BASE_FINAL} AS nemo_fw_base_final\n",
-    "docker/Dockerfile.fw_final": "ARG NEMO_FW_FINAL_BASE_IMAGE\nFROM ${NEMO_FW_FINAL_BASE_IMAGE} AS nemo_fw_final\n"
-    "ARG NEMO_EXPORT_DEPLOY_COMMIT\nARG NEMO_EVALUATOR_COMMIT\nARG NEMO_RUN_COMMIT\n",
-}
-COMMITS = {"NEMO_EXPORT_DEPLOY_COMMIT": "a1", "NEMO_EVALUATOR_COMMIT": "b2", "NEMO_RUN_COMMIT": "c3"}
+BRIDGE = {"docker/Dockerfile.ci": BASED.format(image("26.06-py3"))}
 
 
 def megatron(number: int) -> dict[str, str | None]:
@@ -99,6 +89,12 @@ def test_pins_that_differ_are_named_and_the_first_is_built():
     )
 
 
+def test_the_folders_that_the_target_copies_are_known():
+    copied = "COPY assets/ /opt/data/\nCOPY --from=x a/ /b/\nCOPY $A/ *.txt a.txt ../b/ /c/\n"
+    texts = megatron(4) | {DOCKERFILE: megatron(4)[DOCKERFILE].replace("FROM main AS jet", f"{copied}FROM main AS jet")}
+    assert plan(texts, MEGATRON_LM).folders == ("assets/",)
+
+
 def test_the_stage_with_an_internal_secret_is_refused():
     says = (
         r"^The stage jet of docker/Dockerfile\.ci\.dev needs the build secret JET_URLS, which only its owners have\. "
@@ -146,32 +142,6 @@ def test_megatron_bridge_alone():
         "--platform=linux/amd64", "--file=docker/Dockerfile.ci", "--target=megatron_bridge",
         f"--build-arg=BASE_IMAGE={image('26.06-py3')}", "--tag=megatron-bridge:local", ".",
     )  # fmt: skip
-
-
-def test_the_stack_of_nemo_is_built_each_on_the_one_before():
-    base, bridge, final = stack(BRIDGE, request=BuildRequest({**COMMITS, "DEEPEP": "False", "WHEEL": "wheel_none"}))
-    assert base.images == (image("26.06-py3"),)
-    assert base.stages == ("base", "wheel_none", "wheel", "fw_dep_builder", "fw_toolkit_builder", "nemo_fw_base_final")
-    assert (bridge.base, bridge.source, dict(bridge.command.arguments)["DEEPEP"]) == (
-        "fw-base:local",
-        "the build of fw-base",
-        "False",
-    )
-    assert (final.base, final.command.tag) == ("megatron-bridge:local", "fw-final:local")
-    assert dict(final.command.arguments) == {"NEMO_FW_FINAL_BASE_IMAGE": "megatron-bridge:local", **COMMITS}
-    assert [it.warnings for it in (base, bridge, final)] == [(), (), ()]
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({}, r"fw_final needs .* NEMO_EXPORT_DEPLOY_COMMIT, .*_COMMIT, NEMO_RUN_COMMIT"),
-        ({**COMMITS, "REINSTAL": "1"}, r"None of .* declares an ARG REINSTAL \(did you mean REINSTALL\?\)\. Correct"),
-    ],
-)  # fmt: skip
-def test_missing_arguments_of_the_stack_are_named(given, says):
-    with pytest.raises(RunbookError, match=says):
-        stack(BRIDGE, request=BuildRequest(given))
 
 
 PINS = """\
@@ -242,4 +212,4 @@ def test_engines_that_cannot_read_here_documents(engine, fits):
 
 def test_the_paths_of_each_repository():
     assert {DEV, DOCKERFILE_LTS, DOCKERFILE} <= set(build_plan.paths(MEGATRON_LM))
-    assert "docker/Dockerfile.fw_final" in build_plan.paths(MEGATRON_BRIDGE)
+    assert "docker/Dockerfile.ci" in build_plan.paths(MEGATRON_BRIDGE)

@@ -98,6 +98,24 @@ def test_uncommitted_changes_are_built_and_reported(checkout: Checkout, offline:
     assert "docker/common/install_nccl.sh" in planned(checkout, offline).evidence.warnings[-1]
 
 
+def test_a_folder_that_no_clone_has_is_made(
+    checkout: Checkout, offline: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = checkout.path / "docker/Dockerfile.ci.dev"
+    file.write_text(file.read_text().replace(" AS main\n", " AS main\nCOPY assets/ /opt/data/\n", 1))
+    monkeypatch.setattr(container, "find", lambda *_: Engine("docker"))
+    plan = planned(checkout, offline, tag="26.02-py3", mode="local")
+    assert "mkdir -p -- assets" in plan.shown[0].text
+    assert any("download_unit_tests_dataset.py" in warning for warning in plan.evidence.warnings)
+    made, world = plan.conditions[0], World(checkout, None, None, OFFLINE)  # type: ignore[arg-type]
+    assert made.holds(world).status == "failed"
+    assert [effect.target for effect in made.make_true(world)] == ["assets"]
+    assert made.holds(world).status == "passed"
+    assert not any(
+        "assets" in condition.sentence for condition in planned(checkout, offline, tag="26.02-py3").conditions
+    )
+
+
 def test_the_internal_image_is_pulled_from_the_host_of_the_remote(checkout: Checkout, offline: dict[str, str]) -> None:
     with pytest.raises(Refused, match="no remote 'gitlab'"):
         planned(checkout, offline, {"how": "pull"})
@@ -112,7 +130,6 @@ def test_the_internal_image_is_pulled_from_the_host_of_the_remote(checkout: Chec
     ("options", "named"),
     [
         ({"how": "guess"}, "how='guess'"),
-        ({"how": "stack"}, "fw_base, which does not exist"),
         ({"arguments": "--target nowhere"}, "has no stage 'nowhere'"),
         ({"arguments": "--target=jet"}, "needs the build secret JET_INDEX_URLS"),
         (

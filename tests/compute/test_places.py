@@ -20,8 +20,6 @@ from runbook_lib.compute.places import (
     WorkPlace,
     choose_place,
     container_sign,
-    image_file_stem,
-    uv_refusal,
 )
 from runbook_lib.compute.tasks import WorkStep, make_step, plan_task, wrap_command
 from runbook_lib.compute.work_image import WorkImage
@@ -32,7 +30,7 @@ MACHINE = Machine(uid=1000, gid=1001, engine=Engine("docker"))
 PODMAN = Machine(uid=1000, gid=1001, engine=Engine("podman"))
 SHELL = make_step("shell", {"checkout": "/c", "inside": "/i"})
 LOCK, COMMIT = make_step("lock", {}), WorkStep("Commit", ("git", "commit"), "host", "Why.")
-UNDERSTOOD = ("local", "slurm", "apptainer")
+UNDERSTOOD = ("local", "slurm")
 
 
 def place(name: PlaceName = "local", image: str = "megatron-lm:local", **more: Any) -> WorkPlace:
@@ -66,21 +64,6 @@ def test_alibabas_image_runs_with_the_hosts_shared_memory_and_its_own_user() -> 
     assert {"--ipc=host", "--net=host", "--privileged", "--ulimit=memlock=-1"} <= set(words)
     assert not [word for word in words if word.startswith("--shm-size")]
     assert not [word for word in place(image="alibaba:25.05").command(LOCK) if word.startswith("--user")]
-
-
-@pytest.mark.parametrize(
-    ("image", "source"),
-    [
-        ("megatron-lm:local", "docker-daemon:megatron-lm:local"),
-        ("nemo:26.06", "docker://nvcr.io/nvidia/nemo:26.06"),
-        ("/shared/x.sif", "/shared/x.sif"),
-    ],
-)
-def test_apptainer_gets_neither_home_nor_variables_of_the_user(image: str, source: str) -> None:
-    words = place("apptainer", image, checkout="/c").command(SHELL)
-    assert words[:2] == ("apptainer", "exec")
-    assert {"--nv", "--cleanenv", "--no-home", "--bind=/c:/opt/megatron-lm", "--pwd=/opt/megatron-lm"} <= set(words)
-    assert words[-2:] == (source, "bash")
 
 
 @pytest.mark.parametrize("path", ["relative", "/a:b", "/a,b", "/a\nb", "/a\x1b[31m"])
@@ -142,25 +125,25 @@ def test_the_sync_of_the_checkouts_environment_holds_a_lock() -> None:
 
 @pytest.mark.parametrize(
     ("name", "program"),
-    [("inside", "uv"), ("host", "uv"), ("local", "docker"), ("slurm", "srun"), ("apptainer", "apptainer")],
+    [("here", "uv"), ("local", "docker"), ("slurm", "srun")],
 )
 def test_each_place_runs_a_step_in_its_own_way(name: PlaceName, program: str) -> None:
     there = place(name, "nemo:26.06")
     assert there.command(LOCK)[0] == program
     assert there.command(COMMIT) == ("git", "commit")
-    assert there.describe(COMMIT) == ("on this machine, in the checkout" if name != "inside" else PLACES["inside"])
+    assert there.describe(COMMIT) == "on this machine, in the checkout"
     assert there.describe(LOCK)
 
 
 def test_a_step_is_run_directly_with_its_variables() -> None:
     step = WorkStep("x", ("bash",), "container", "Why.", env=(("A", "b c"),))
-    assert place("inside").command(step) == ("env", "A=b c", "bash")
+    assert place("here").command(step) == ("env", "A=b c", "bash")
 
 
 def test_without_gpus_none_is_requested() -> None:
     for name in UNDERSTOOD:
         words = place(name, "nemo:26.06", allocation=Allocation(2, 0)).command(SHELL)  # type: ignore[arg-type]
-        assert not [word for word in words if "gpus" in word or word == "--nv"]
+        assert not [word for word in words if "gpus" in word]
 
 
 def test_a_shell_opens_on_one_node() -> None:
@@ -191,10 +174,9 @@ def test_signs_of_a_container(env: dict[str, str], files: tuple[str, ...], sign:
 @pytest.mark.parametrize(
     ("machine", "name"),
     [
-        (Machine("/.dockerenv"), "inside"),
+        (Machine("/.dockerenv"), "here"),
         (Machine(engine=Engine("podman"), slurm=True), "local"),
-        (Machine(slurm=True, apptainer=True), "slurm"),
-        (Machine(apptainer=True), "apptainer"),
+        (Machine(slurm=True), "slurm"),
         (Machine(), "local"),
     ],
 )
@@ -208,23 +190,17 @@ def test_the_place_is_what_the_machine_has(machine: Machine, name: str) -> None:
 
 def test_container_steps_are_refused_outside_of_a_container() -> None:
     for machine in (Machine(), Machine(system="Darwin")):
-        assert uv_refusal(machine)
-        for name in PLACES:
-            there = place(name, machine=machine)
-            if name in UNDERSTOOD:
-                there.require_container()
-                continue
-            with pytest.raises(Refused):
-                there.require_container()
-    place("inside", machine=Machine("/.dockerenv")).require_container()
-    with pytest.raises(Refused):  # some container need not be the image
-        place("host", machine=Machine("/.dockerenv")).require_container()
+        with pytest.raises(Refused, match="macOS" if machine.system == "Darwin" else "this machine itself"):
+            place("here", machine=machine).require_container()
+    for name in UNDERSTOOD:
+        place(name, machine=Machine()).require_container()  # type: ignore[arg-type]
+    place("here", machine=Machine("/.dockerenv")).require_container()
 
 
 def test_an_unavailable_place_is_explained() -> None:
     for name in UNDERSTOOD:
         assert place(name, machine=Machine()).obstacle([LOCK])  # type: ignore[arg-type]
-    complete = Machine(engine=Engine("docker"), slurm=True, apptainer=True)
+    complete = Machine(engine=Engine("docker"), slurm=True)
     for name in PLACES:
         assert place(name, "nemo:26.06", machine=complete).obstacle([SHELL]) == ""
     mac = Machine(system="Darwin", engine=Engine("docker"))
@@ -283,25 +259,14 @@ def test_an_import_is_complete_before_it_gets_its_name_and_made_once(tmp_path: P
     [
         ("megatron-lm:local", "slurm", "podman", "podman://megatron-lm:local"),
         ("nemo:26.06", "slurm", "podman", "docker://nvcr.io#nvidia/nemo:26.06"),
-        ("megatron-lm:local", "apptainer", "docker", "docker-daemon:megatron-lm:local"),
-        ("nemo:26.06", "apptainer", "docker", "docker://nvcr.io/nvidia/nemo:26.06"),
+        ("megatron-lm:local", "slurm", "docker", "dockerd://megatron-lm:local"),
     ],
 )
 @pytest.mark.usefixtures("identity")
 def test_the_source_is_the_engine_or_the_registry(image: str, name: PlaceName, engine: EngineName, source: str) -> None:
     facts = place(name, image, machine=Machine(engine=Engine(engine)), cache="/shared/uv").image_file()
     assert facts["source"] == source
-    assert re.fullmatch(r"/shared/\S+-[0-9a-f]{12}\." + ("sif" if name == "apptainer" else "sqsh"), str(facts["file"]))
-
-
-def test_a_mutable_image_is_imported_again_unless_its_id_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engines, "image_id", lambda *_: "")
-    for image, once in (("megatron-lm:local", False), ("nvcr.io/a/b:nightly", False), ("nemo:26.06", True)):
-        there = place("slurm", image, cache=f"{tmp_path}/uv")
-        Path(str(there.image_file()["file"])).touch()
-        assert there.image_file()["file_exists"] == once
+    assert re.fullmatch(r"/shared/\S+-[0-9a-f]{12}\.sqsh", str(facts["file"]))
 
 
 def test_a_file_is_not_imported() -> None:
@@ -312,12 +277,4 @@ def test_a_file_is_not_imported() -> None:
 
 def test_images_of_two_registries_have_two_files() -> None:
     names = ("nvcr.io/nvidia/pytorch:26.04-py3", "registry.example.com/team/pytorch:26.04-py3")
-    assert len({image_file_stem(WorkImage.parse(name), "") for name in (*names, *names)}) == 2
-
-
-@given(st.text(max_size=80))
-def test_the_stem_of_an_image_file_is_a_plain_file_name(text: str) -> None:
-    stem = image_file_stem(WorkImage(text, "other"), "sha256:abc")
-    assert "/" not in stem
-    assert not stem.startswith((".", "-"))
-    assert stem.endswith("-abc")
+    assert len({place("slurm", name).image_file()["file"] for name in (*names, *names)}) == 2

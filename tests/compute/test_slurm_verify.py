@@ -231,23 +231,6 @@ def test_an_unknown_test_is_refused(alone: World) -> None:
 
 
 @needs_slurm
-@pytest.mark.parametrize(("runtime", "is_installed"), [("", True), ("", False), ("apptainer", False)])
-def test_apptainer_runs_containers_without_pyxis(world: World, runtime: str, is_installed: bool) -> None:
-    path = f"{world.folder}/bin:{os.environ['PATH']}"
-    image, program = world.folder / "a.sif", world.folder / "bin/apptainer"
-    image.touch()
-    program.parent.mkdir()
-    if is_installed:
-        program.write_text("#!/bin/sh\nexit 1\n")
-        program.chmod(0o755)
-    world.slurm = Slurm({**os.environ, **world.env, "PATH": path})
-    plan = world.plan(tests="good", site=replace(world.site, image=str(image), runtime=runtime))
-    uses_apptainer = any("apptainer exec" in array.text for array in plan.new.arrays)
-    assert uses_apptainer == (runtime == "apptainer" or is_installed)
-    assert any("Pyxis" in problem for problem in plan.obstacles.problems) != uses_apptainer
-
-
-@needs_slurm
 def test_one_test_that_cannot_run_here_is_left_out_and_the_others_are_planned(world: World) -> None:
     folder = world.checkout.path / "tests/test_utils/recipes/h100"
     text = (folder / "gpt.yaml").read_text()
@@ -311,19 +294,6 @@ def test_an_earlier_result_does_not_hide_that_nothing_can_be_submitted(world: Wo
     assert "Preview: would submit 1 test to Slurm" in sentences("done", entries)[0]
     _, entries = world.go(world.plan(tests="good", site=nowhere))  # nothing is left to submit
     assert len(of("done", entries)) == 1
-
-
-@needs_slurm
-def test_a_node_that_failed_is_excluded_from_the_next_attempt(world: World) -> None:
-    outcomes, _ = world.go(world.plan(tests="oom"), wait=True)
-    log = outcomes["oom"].now.entry.folder / "job.log"
-    log.write_text("srun: error: Node failure on node2\nsrun: error: Task launch for StepId=5.0 failed on node n3: x\n")
-    plan = world.plan(tests="oom", jobs="oom")
-    assert "#SBATCH --exclude=n3,node2\n" in plan.new.arrays[0].text
-    assert any("n3,node2" in warning for warning in plan.obstacles.warnings)
-    own = replace(world.site, options=("--exclude=n[4-5]",))
-    assert "#SBATCH --exclude=n[4-5],n3,node2\n" in world.plan(tests="oom", jobs="oom", site=own).new.arrays[0].text
-    assert "--exclude" not in world.plan(tests="good").new.arrays[0].text
 
 
 @needs_slurm

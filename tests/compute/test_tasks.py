@@ -15,13 +15,11 @@ from runbook_lib.compute.engine import Engine
 from runbook_lib.compute.places import Machine, PlaceName, WorkPlace
 from runbook_lib.compute.project import ProjectState, PythonProject
 from runbook_lib.compute.tasks import TABLE, TaskPlan, expand, make_step, plan_task
-from runbook_lib.compute.unit_tests import read_selection
 from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.compute.work_step import run_values
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.images.reference import ImageType
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, Repository
-from runbook_lib.recipes.workloads import Workload
 
 CORE = """
 [project]
@@ -50,9 +48,9 @@ SUBMODULE = "3rdparty/Megatron-LM"
 
 
 def place(
-    name: PlaceName = "inside", repository: Repository = MEGATRON_LM, image: str = "x:local", **more: Any
+    name: PlaceName = "here", repository: Repository = MEGATRON_LM, image: str = "x:local", **more: Any
 ) -> WorkPlace:
-    machine = Machine(engine=Engine("docker"), uid=1000, gid=1001)
+    machine = Machine("/.dockerenv" * (name == "here"), engine=Engine("docker"), uid=1000, gid=1001)
     return WorkPlace(name, repository, WorkImage.parse(image), "/c", **{"machine": machine, "cache": "/u", **more})
 
 
@@ -87,7 +85,7 @@ def conditions() -> Iterator[str]:
 
 def test_each_condition_is_about_a_known_fact() -> None:
     project = ProjectState(MEGATRON_LM.name, PythonProject.parse(CORE))
-    known = {*project.values(), *project.install_values(""), *project.add_values("x"), *run_values(""), "bucket"}
+    known = {*project.values(), *project.install_values(""), *project.add_values("x"), *run_values("")}
     for name in TABLE["where"]:
         known |= {*place(name).values, *place(name).image_file()}
     facts = {fact.removeprefix("!") for condition in conditions() for fact in condition.split()}
@@ -164,8 +162,8 @@ def test_the_sync_depends_on_the_place() -> None:
     def first(where: WorkPlace) -> str:
         return plan("install", where=where).steps[0].command[0]
 
-    assert [first(place(name)) for name in ("inside", "local", "slurm", "apptainer")] == ["uv", "env", "env", "env"]
-    on_cluster = place("host", machine=Machine(slurm=True))
+    assert [first(place(name)) for name in ("here", "local", "slurm")] == ["uv", "env", "env"]
+    on_cluster = place("here", machine=Machine(slurm=True))
     assert plan_task("install", {**plan_values(on_cluster), "host_lock": "/l"}).steps[0].command[:2] == ("flock", "/l")
 
 
@@ -200,7 +198,7 @@ def test_a_dependency_is_added_and_its_commit_follows_the_repositorys_rules() ->
     ("arguments", "says"),
     [
         ("--optional mlm humanize", "in favour of training"),
-        ("--optional devv humanize", "Did you mean --extra dev"),
+        ("--optional devv humanize", "Its extras are training, dev, lts"),
         ("-r requirements.txt", "not a package name"),
         ("", "not a package name"),
     ],
@@ -211,7 +209,7 @@ def test_an_addition_that_is_refused(arguments: str, says: str) -> None:
 
 
 def test_an_extra_lts_of_another_repository_must_exist() -> None:
-    with pytest.raises(RunbookError, match="has no extra 'lts'"):
+    with pytest.raises(RunbookError, match="has no single extra or group 'lts'"):
         plan("add", "--optional lts humanize", MEGATRON_BRIDGE)
 
 
@@ -284,71 +282,20 @@ def test_the_training_of_the_guides() -> None:
         plan("train", repository=ML_CONTAINERS)
 
 
-# -- unit tests ----------------------------------------------------------------------------------------------------
-
-FILES = frozenset({
-    "tests/unit_tests/test_utils.py", "tests/unit_tests/transformer/moe/test_router.py", "tests/unit_tests/__init__.py",
-    "tests/unit_tests/Launch_Unit_Tests_Core.sh",
-})  # fmt: skip
-BUCKETS = [
-    Workload("r", "unit-tests", name, environment, platform, (), 1, gpus, 60, "true")
-    for name, platform, gpus, environments in (
-        ("tests/unit_tests/transformer/**/*.py", "dgx_h100", 8, ("dev",)),
-        ("tests/unit_tests/rl/", "dgx_gb200", 4, ("lts", "dev")),
-    )
-    for environment in environments
-]
+# -- tests and a command -------------------------------------------------------------------------------------------
 
 
-def unit_step(tests: str, image_type: ImageType = "dev", repository: Repository = MEGATRON_LM) -> tuple[str, str]:
-    values = read_selection(tests, repository.name, BUCKETS, FILES, image_type, 4)
-    (step,) = plan_task("tests", {**place(repository=repository).values, **values}).steps
-    assert step.gpus
-    return step.line, " ".join("=".join(pair) for pair in step.env)
+def test_unit_tests_run_in_a_process_group() -> None:
+    launch = "uv run --no-sync python -m torch.distributed.run --nproc-per-node=8 -m pytest -q"
+    for arguments, last in (
+        ("", "tests/unit_tests"),
+        ("tests/unit_tests/test_a.py -k 'a b'", "tests/unit_tests/test_a.py -k 'a b'"),
+    ):
+        (step,) = plan_task("tests", {**place().values, **run_values(arguments)}).steps
+        assert (step.line, step.gpus) == (f"{launch} {last}", True)
+    (step,) = plan_task("tests", {**place(repository=MEGATRON_BRIDGE).values, **run_values("")}).steps
+    assert step.line.endswith("-m pytest -vs -m 'not pleasefixme' tests/unit_tests")
 
-
-@pytest.mark.parametrize(
-    ("tests", "command", "env"),
-    [
-        (
-            BUCKETS[0].case, "bash tests/unit_tests/run_ci_test.sh --tag latest --environment dev --bucket "
-            "'tests/unit_tests/transformer/**/*.py' --log-dir logs/unit-tests", "GPUS_PER_NODE=8",
-        ),
-        (
-            BUCKETS[1].case, "bash tests/unit_tests/run_ci_test.sh --tag latest --environment dev --bucket "
-            "tests/unit_tests/rl/ --platform gb200 --log-dir logs/unit-tests", "GPUS_PER_NODE=4",
-        ),
-        *(
-            (tests, "uv run --no-sync python -m torch.distributed.run --nproc-per-node=4 -m pytest -q " + last, "")
-            for tests, last in (
-                ("", "tests/unit_tests"),
-                ("tests/unit_tests/test_utils.py::TestIt::test_x", "tests/unit_tests/test_utils.py::TestIt::test_x"),
-                ("tests/unit_tests/transformer", "tests/unit_tests/transformer"),
-                ("$(rm -rf ~)", "tests/unit_tests -k '$(rm -rf ~)'"),
-            )
-        ),
-    ],
-)  # fmt: skip
-def test_a_bucket_is_run_by_cis_script_and_the_rest_by_torch(tests: str, command: str, env: str) -> None:
-    assert unit_step(tests) == (command, env)
-
-
-def test_megatron_bridge_has_scripts_for_buckets() -> None:
-    core = unit_step("core", repository=MEGATRON_BRIDGE)
-    assert core == ("bash tests/unit_tests/Launch_Unit_Tests_Core.sh", "SHARD_ID=0 NUM_SHARDS=1")
-    file = unit_step("tests/unit_tests/test_utils.py", repository=MEGATRON_BRIDGE)[0]
-    assert file.endswith("-m pytest -vs -m 'not pleasefixme' tests/unit_tests/test_utils.py")
-
-
-@pytest.mark.parametrize(
-    "tests", [BUCKETS[0].case, "tests/unit_tests/test_util.py", "-k x", "a\nb", "tests/gone/", "test_utils.p.py"]
-)
-def test_tests_that_do_not_exist_are_refused(tests: str) -> None:
-    with pytest.raises(RunbookError, match=r"only for dev|test_utils\.py|no test file|matches no tests"):
-        unit_step(tests, "lts")
-
-
-# -- a command -----------------------------------------------------------------------------------------------------
 
 TRAIN = "torch.distributed.run pretrain_gpt.py --note 'a b'"
 LAUNCHER = ("python", "-m", "torch.distributed.run", "--nproc-per-node=8")
@@ -359,7 +306,7 @@ def run_task(text: str, where: WorkPlace) -> tuple[str, ...]:
     return step.command
 
 
-@pytest.mark.parametrize("name", ["inside", "local", "slurm", "apptainer"])
+@pytest.mark.parametrize("name", ["here", "local", "slurm"])
 def test_the_words_of_a_command_arrive_as_they_are(name: PlaceName) -> None:
     there = place(name, image="nemo:26.06")
     (step,) = plan_task("run", {**there.values, **run_values("python -c 'print(\"a  b\", {x})' *.py")}).steps

@@ -244,12 +244,12 @@ def test_uv_is_refused_outside_of_a_container_and_synced_once_for_slurm(clone: P
     for machine in (Machine(), Machine("/.dockerenv"), Machine(slurm=True)):
         for task in ("lock", "lint", "session"):
             with pytest.raises((Refused, CannotTell)):
-                choose(clone, MEGATRON_LM, machine, task=task, where="host")
+                choose(clone, MEGATRON_LM, machine, task=task, where="here")
     with pytest.raises(Refused):
-        choose(clone, MEGATRON_LM, Machine(), task="install", where="host")
+        choose(clone, MEGATRON_LM, Machine(), task="install", where="here")
     with pytest.raises(Refused, match="macOS"):
-        choose(clone, MEGATRON_LM, Machine(system="Darwin"), task="lock", where="host")
-    (step,) = choose(clone, MEGATRON_LM, Machine(slurm=True), task="install", where="host", arguments="dev").plan.steps
+        choose(clone, MEGATRON_LM, Machine(system="Darwin"), task="lock", where="here")
+    (step,) = choose(clone, MEGATRON_LM, Machine(slurm=True), task="install", where="here", arguments="dev").plan.steps
     assert step.command[0] == "flock"
     assert step.command[2:] == ("uv", "sync", "--locked", "--extra", "dev")
     assert step.command[1].endswith("/.git/uv-sync.lock")

@@ -180,7 +180,7 @@ def test_a_command_runs_once_on_each_of_two_nodes(two_nodes: Path, tmp_path: Pat
         assert words[10:] == ["train.py", "--lr", "1"]
 
 
-@pytest.mark.parametrize("where", ["local", "slurm", "apptainer"])
+@pytest.mark.parametrize("where", ["local", "slurm"])
 def test_alibabas_image_of_a_region_runs_with_the_variables_given(clone: Path, where: str) -> None:
     site = "region: cn-hangzhou\nenv: {CHECKPOINT_OPTIMIZATION: 'true', NOTE: a b}\n"
     task = facts(clone, Machine(), task="demo", where=where, image="alibaba:25.05", site=site)

@@ -77,21 +77,6 @@ def test_megatron_bridge(megatron_bridge):
         build_plan.plan(texts(clone, BRIDGE_MAIN, MEGATRON_BRIDGE), MEGATRON_BRIDGE, request=request)
 
 
-def test_the_stack_of_the_nemo_framework(megatron_bridge):
-    clone = megatron_bridge
-    given = texts(clone, BRIDGE_MAIN, MEGATRON_BRIDGE)
-    with pytest.raises(RunbookError, match="NEMO_EXPORT_DEPLOY_COMMIT, NEMO_EVALUATOR_COMMIT, NEMO_RUN_COMMIT"):
-        build_plan.stack(given)
-    plans = build_plan.stack(given, request=BuildRequest(COMMITS))
-    for plan in plans:
-        judge(clone, BRIDGE_MAIN, plan)
-    assert [plan.command.dockerfile for plan in plans] == [
-        "docker/Dockerfile.fw_base", "docker/Dockerfile.ci", "docker/Dockerfile.fw_final",
-    ]  # fmt: skip
-    assert [plan.base for plan in plans[1:]] == [plan.command.tag for plan in plans[:-1]]
-    assert [plan.command.target for plan in plans] == ["nemo_fw_base_final", "megatron_bridge", "nemo_fw_final"]
-
-
 def test_ml_containers(ml_containers):
     clone = ml_containers
     plan = build_plan.plan(texts(clone, "HEAD", ML_CONTAINERS), ML_CONTAINERS)

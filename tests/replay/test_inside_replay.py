@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib.compute import unit_tests
 from runbook_lib.compute.project import LOCK, PYPROJECT, ProjectState, PythonProject
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM
-from runbook_lib.recipes import workloads
 
 pytestmark = pytest.mark.replay
 CLONES = {"megatron_lm": MEGATRON_LM.name, "megatron_bridge": MEGATRON_BRIDGE.name}
@@ -56,7 +54,7 @@ def test_installed_parts_are_defined_in_each_revision(clone: tuple[Checkout, str
             continue
         options = ProjectState(repository, project).usual_options()
         extras = set(data["project"].get("optional-dependencies", {}))
-        groups = set(data.get("dependency-groups", {})) | ({"dev"} & set(project.places["group"]))
+        groups = set(data.get("dependency-groups", {})) | ({"dev"} & set(project.groups))
         for option, name in itertools.pairwise(options):
             assert option != "--extra" or name in extras, commit
             assert option != "--group" or name in groups, commit
@@ -74,16 +72,3 @@ def test_installed_parts_are_defined_in_each_revision(clone: tuple[Checkout, str
                 project.options(f"--{wrong} dev")
     assert read >= 100
     assert taken >= 5
-
-
-def test_every_bucket_of_main_is_run(megatron_lm: Path) -> None:
-    checkout = Checkout.open(megatron_lm)
-    files = frozenset(checkout.git("ls-tree", "-r", "--name-only", "-z", "HEAD").split("\0"))
-    recipes = [it for it in files if unit_tests.RECIPE.fullmatch(it)]
-    texts = checkout.read(recipes, "HEAD")
-    rows = [it for path, text in texts.items() if text for it in workloads.read(path, text)]
-    known = [it for it in rows if it.model == "unit-tests" and it.environment == "dev"]
-    assert len(known) >= 20
-    for bucket in known:
-        values = unit_tests.read_selection(bucket.case, MEGATRON_LM.name, [bucket], files, "dev", 8)
-        assert (values["bucket"], values["bucket_gpus"]) == (bucket.case, str(bucket.gpus))

@@ -14,6 +14,7 @@ from runbook_lib.compute.places import WorkPlace, detect_machine
 from runbook_lib.compute.slurm import selection
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.site import Site
+from runbook_lib.compute.tasks import TABLE
 from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.errors import CannotTell, Refused
 from runbook_lib.git import commit_changes
@@ -195,10 +196,8 @@ def _in_container(branch: BumpBranch, facts: SearchFacts, request: BisectRequest
 
 def _on_slurm(branch: BumpBranch, facts: SearchFacts, request: BisectRequest, site: Site) -> SearchFacts:
     client, problems = Slurm(), list[str]()
-    if site.runtime != "apptainer" and not client.runs_containers():
-        if site.runtime or not client.has_program("apptainer"):
-            problems.append("Neither Pyxis nor apptainer is available, so Slurm cannot run an image.")
-        site = replace(site, runtime="apptainer")
+    if not client.runs_containers():
+        problems.append(TABLE["missing"]["pyxis"])
     if request.measure.test:
         workload, connections = _test_of(branch, site, request.measure.test)
     else:

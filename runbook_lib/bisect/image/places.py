@@ -1,9 +1,7 @@
 """The places where a run happens, and its verdict: this machine, in a container or with a user's command; a cluster.
 
-A started run continues if this process is killed, and is found again by its claim and its lock.  On a cluster the runs
-of a search follow one another in one allocation, so that node differences cancel out: a job that runs each batch file
-once, as soon as it is written; the claim on a file is never released.  It continues if this process is killed, and is
-found again by its job name.  Without another run it ends.
+A started run continues if this process is killed, and is found again: here by its claim and its lock, on a cluster by
+the name of its job.
 """
 
 import fcntl
@@ -14,7 +12,7 @@ import shlex
 import statistics
 import subprocess
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -28,12 +26,11 @@ from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.tasks import make_step
 from runbook_lib.compute.work_image import WorkImage
-from runbook_lib.errors import RunbookError
+from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.golden import values as golden_values
 from runbook_lib.recipes import parallelism, workloads
 from runbook_lib.system import environment
 from runbook_lib.system.files import make_folder, write
-from runbook_lib.transport import polling
 
 #: The first line that a container prints: without it none was started, and the exit status is not the test's own.
 _STARTED = "runbook-started:"
@@ -58,7 +55,12 @@ class RunEnd:
 
 def inside_script(restored: tuple[Overlay, ...], folder: Path, command: str) -> str:
     """Return the script for the container: install and verify the overlays, then run the command."""
-    lines = ["#!/bin/bash", f'echo "{_STARTED} $(hostname)"', overlays.script(restored, str(folder)), command]
+    lines = [
+        "#!/bin/bash",
+        f'echo "{_STARTED} ${{SLURM_JOB_NODELIST:-$(hostname)}}"',
+        overlays.script(restored, str(folder)),
+        command,
+    ]
     return "\n".join(filter(None, lines)) + "\n"
 
 
@@ -212,12 +214,6 @@ def _golden_value(folder: Path, metric: str) -> float:
     return statistics.median(values)
 
 
-#: An allocation's time limit, as a multiple of a run's.
-_RUNS = 4
-#: Seconds for which an allocation waits for its next run.
-_IDLE = 60
-
-
 @dataclass(frozen=True)
 class SlurmPlace:
     """A cluster.  ``workload`` is the recipe's test, or the command in that form; ``tree`` the commit's archive."""
@@ -229,106 +225,55 @@ class SlurmPlace:
     workload: workloads.Workload
     connections: parallelism.Connections
     tree: Path
-    _followers: dict[str, follow.Follower] = field(default_factory=dict)
 
     def command(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> str:
         """Return the batch file and the script that each of its nodes runs."""
         return "\n".join(self._batch(run, restored).files.values())
 
     def finish(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> RunEnd:
-        """Pass a run to the allocation unless that was done before, and wait until it ends."""
+        """Submit a run as a job unless that was done before, and wait until it ends."""
         folder = self.folder / "runs" / str(run.number)
-        if not (folder / "batch").exists():
-            batch = self._batch(run, restored)
-            make_folder(Path(batch.tasks[0].folder))
-            if not (folder / "1" / batch_files.TREE).is_symlink() and self.tree.exists():
+        submissions = rounds.read(folder)
+        if not submissions:
+            submissions = rounds.write_round(folder, 1, [self._batch(run, restored)])
+            if self.tree.exists():
                 (folder / "1" / batch_files.TREE).symlink_to(self.tree)
-            for path, text in batch.files.items():
-                write(Path(path), text)
-            write(folder / "batch", f"exec bash {shlex.quote(batch.path)}\n")
+        (entry,) = follow.submit(self.slurm, submissions[0]).entries  # unless Slurm already knows its name
 
         def pause(seconds: float) -> None:
             deadline = time.monotonic() + seconds
-            while not (folder / "ended").exists() and time.monotonic() < deadline:
+            while entry.exit_record is None and time.monotonic() < deadline:
                 time.sleep(0.2)
 
-        end = polling.follow(
-            lambda: self._end(folder) or self._poll(folder),
-            lambda end: polling.Observation("", over=end is not None),
-            wait=True, sleep=pause, unreachable="The run continues in the meantime. Retrying.",
-        )  # fmt: skip
-        assert end is not None
-        return end
-
-    def release(self) -> None:
-        """End the allocation after the last run of a search."""
-        for allocation in rounds.read(self._allocations)[-1:]:
-            write(allocation.folder / "stop", "")
-
-    @property
-    def _allocations(self) -> Path:
-        return self.folder / "allocations"
-
-    def _poll(self, folder: Path) -> RunEnd | None:
-        """Return the end of a run whose allocation did not survive it; request an allocation if there is none."""
-        allocations = rounds.read(self._allocations)
-        if allocations:
-            # Submit it unless Slurm already knows the name.
-            allocation = follow.submit(self.slurm, allocations[-1])
-            follower = self._followers.setdefault(allocation.name, follow.Follower(self.slurm, allocation.entries))
-            (job,) = follower.poll()
-            if not job.over:
-                return None
-            if end := self._end(folder):
-                return end
-            own = "".join(read_lines(folder / "allocation")) == allocation.name
-            if own or (folder / "claim").exists():
-                output = self._output(folder, "out")
-                return RunEnd(None, 0, "", output, f"Slurm reports {job.word} for job {job.entry.job}")
-        number = rounds.next_round(self._allocations)
-        array = self._allocation(number)
-        write(folder / "allocation", array.name)
-        (allocation,) = rounds.write_round(self._allocations, number, [array])
-        follow.submit(self.slurm, allocation)
-        return None
-
-    def _end(self, folder: Path) -> RunEnd | None:
-        end = read_end(folder)
-        if end is None:
-            return None
-        status, seconds, node = end
-        output = self._output(folder, "out")
-        errors = next(folder.glob("1/*/0/node-0.err.log"), folder / "none")
-        problem = container_problem(status, output, last_line(errors))
-        if "DUE TO TIME LIMIT" in " ".join(read_lines(errors)[-20:]):
+        (test,) = follow.follow(follow.Follower(self.slurm, [entry]), wait=True, sleep=pause)
+        output, error = read_lines(entry.folder / "node-0.out.log"), last_line(entry.folder / "node-0.err.log")
+        problem = container_problem(test.code, output, error)
+        if not test.over:
+            raise Unreachable(f"Job {entry.job} is still {test.word}. Run the same command again to continue.")
+        if test.state == "TIMEOUT":
             problem = f"it took longer than {self.request.minutes} minutes"
-        return RunEnd(status, seconds, node, output, problem, last_line(errors))
-
-    def _output(self, folder: Path, stream: str) -> list[str]:
-        return read_lines(next(folder.glob(f"1/*/0/node-0.{stream}.log"), folder / "none"))
-
-    def _allocation(self, number: int) -> batch_files.JobArray:
-        """Return the job that allocates nodes and runs batch files on them."""
-        seconds = _RUNS * self.request.minutes * 60
-        site = replace(self.site, results=str(self._allocations / str(number)), image="", images={})
-        (array,) = batch_files.arrays([(replace(self.workload, time_limit=seconds, script=""), self.connections)], site)
-        text = fill_script(
-            "allocation.sh",
-            DIRECTIVES="\n".join(line for line in array.text.splitlines() if line.startswith("#SBATCH")),
-            FOLDER=shlex.quote(array.folder), RUNS=shlex.quote(str(self.folder / "runs")),
-            MINUTES=str(self.request.minutes), SECONDS=str(seconds), IDLE=str(_IDLE),
-        )  # fmt: skip
-        return replace(array, text=text)
+        elif test.state not in ("COMPLETED", "FAILED"):
+            problem = f"Slurm reports {test.word} for job {entry.job}"
+        node = next((line.removeprefix(_STARTED).strip() for line in output if line.startswith(_STARTED)), "")
+        return RunEnd(test.code, _elapsed(entry.folder), node, output, problem, error)
 
     def _batch(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> batch_files.JobArray:
         folder = self.folder / "runs" / str(run.number)
         script = inside_script(restored, self.folder / "overlays", "").replace("{", "{{").replace("}", "}}")
         workload = replace(self.workload, script=script + self.workload.script, time_limit=self.request.minutes * 60)
         image = run.image
-        if "@" in image and self.site.runtime != "apptainer":  # Enroot does not accept digests
+        if "@" in image:  # Enroot does not accept digests
             image = f"{image.partition('@')[0]}:{run.point.tag}"
-        image = image.replace("/", "#", 1) if "@" in image else WorkImage.parse(image).enroot_address
         mounts = (*self.site.mounts, (str(self.folder), str(self.folder)))
+        image = WorkImage.parse(image).enroot_address
         site = replace(self.site, results=str(folder / "1"), image=image, images={}, mounts=mounts)
         (array,) = batch_files.arrays([(workload, self.connections)], site)
         return array
+
+
+def _elapsed(folder: Path) -> float:
+    """Return the seconds between the start and the end of a job, by the files that it wrote; 0 if one is missing."""
+    try:
+        return (folder / "ended").stat().st_mtime - (folder / "started").stat().st_mtime
+    except OSError:
+        return 0.0

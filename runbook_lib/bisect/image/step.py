@@ -64,8 +64,6 @@ class Searched:
             if not facts.ledger.lines:
                 facts.ledger.add({"kind": "images", "version": 1, "images": facts.ledger.images})
             yield from self._search(facts)
-            if isinstance(facts.place, SlurmPlace):
-                facts.place.release()
 
     def _search(self, facts: SearchFacts) -> Iterator[Effect]:
         """Run until the search is over."""

@@ -1,7 +1,7 @@
 """Batch files for Slurm from the workloads of recipes: one array for all tests that need the same resources.  Pure.
 
-An array's file allocates, makes the first node the master and starts one task per node, in a container of Pyxis or
-apptainer if there is an image.  Each task's commands are in a separate file, so that a test can be read and run alone.
+An array's file allocates, makes the first node the master and starts one task per node, in a container of Pyxis if
+there is an image.  Each task's commands are in a separate file, so that a test can be read and run alone.
 Scripts of recipes edit the files that they read, so in a container each node unpacks the planned commit for itself,
 even if the checkout has changed before the job starts.
 Source: ``skills/mcore-run-on-slurm`` of Megatron-LM; options of Pyxis as printed by ``srun --help`` on such a cluster.
@@ -34,11 +34,6 @@ fi
 mkdir -p {INSIDE}
 tar -C {INSIDE} --no-same-owner -xf {{tree}}
 cd {INSIDE}"""
-#: With apptainer the user may not write to the image's folders, so the checkout is a folder on the node.
-_APPTAINER = (
-    f'trap "" USR1; checkout=$(mktemp -d); trap \'rm -rf "$checkout"\' EXIT; '
-    f'apptainer exec {{options}} --bind="$checkout":{INSIDE} {{image}} bash "$0"'
-)
 #: Seconds before the time limit, at which each Python process prints its stacks (``task.sh``).
 _SIGNAL = "USR1@60"
 
@@ -138,12 +133,13 @@ def _array(number: int, needed: _Resources, group: _Tests, site: Site) -> JobArr
     directives = {
         "job-name": name, "nodes": str(needed.nodes), "ntasks-per-node": "1", "gpus-per-node": gpus,
         "time": _time(needed.seconds), "partition": needed.partition, "account": site.account,
-        "array": f"0-{len(group) - 1}{limit}", "output": f"{folder}/%a/job.log", "open-mode": "append",
+        "array": f"0-{len(group) - 1}{limit}", "output": f"{folder}/%a/job.log",
         "signal": _SIGNAL,
     }  # fmt: skip
     options = [f"--{option}={value}" for option, value in directives.items() if value]
     if site.exclusive(needed.partition, needed.gpus):
         options.append("--exclusive")
+    options.append("--no-requeue")  # a test that Slurm ended is submitted again by name
     listed = "\n".join(f"#SBATCH {option}" for option in (*options, *site.options))
     port = str(site.master_port or "$((20000 + SLURM_JOB_ID % 10000))")
     srun = shlex.join(_task_command(site, needed.image))
@@ -160,11 +156,6 @@ def _task_command(site: Site, image: str) -> list[str]:
     if not image:
         return ["bash"]
     mounts = ",".join(":".join(mount) for mount in ((site.results, site.results), *site.mounts))
-    if site.runtime == "apptainer":
-        if not image.startswith("/"):
-            image = f"docker://{image.replace('#', '/', 1)}"
-        options = ["--nv", "--no-home", "--writable-tmpfs", "--pwd=/", f"--bind={mounts}"]
-        return ["bash", "-c", _APPTAINER.format(options=shlex.join(options), image=shlex.quote(image))]
     return [
         f"--container-image={image}", f"--container-mounts={mounts}", "--container-writable",
         "--no-container-mount-home", "bash",

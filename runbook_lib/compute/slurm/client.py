@@ -8,7 +8,6 @@ is submitted.
 
 import os
 import re
-import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -23,19 +22,16 @@ OVER = frozenset({
     "COMPLETED", "FAILED", "TIMEOUT", "DEADLINE", "CANCELLED", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
     "REVOKED",
 })  # fmt: skip
-#: In these an element that is over starts again.
-_REQUEUED = frozenset({"REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
 _NUMBER = re.compile(r"[0-9]{1,18}")
 #: What ``squeue --Format`` prints of an element; the name comes last, because it may contain anything.
-FIELDS = "ArrayJobID:20|,ArrayTaskID:20|,State:40|,exit_code:20|,RestartCnt:20|,Reason:200|,Name:300"
+FIELDS = "ArrayJobID:20|,ArrayTaskID:20|,State:40|,exit_code:20|,Reason:200|,Name:300"
 
 
 @dataclass(frozen=True)
 class ArrayElement:
     """An element of an array.
 
-    ``state`` is Slurm's word, ``code`` the exit status of an element that is over, ``restarts`` the number of times it
-    was requeued.
+    ``state`` is Slurm's word, ``code`` the exit status of an element that is over.
     """
 
     name: str
@@ -44,7 +40,6 @@ class ArrayElement:
     state: str
     reason: str = ""
     code: int | None = None
-    restarts: int = 0
 
     @property
     def over(self) -> bool:
@@ -70,15 +65,15 @@ def elements(text: str) -> tuple[ArrayElement, ...]:
     """
     result = []
     for line in filter(str.strip, text.splitlines()):
-        fields = [field.strip() for field in line.split("|", 6)]
-        if len(fields) != 7:
+        fields = [field.strip() for field in line.split("|", 5)]
+        if len(fields) != 6:
             raise CannotTell(f"squeue printed {line[:200]!r}, not the fields that it was asked for.")
-        job, index, state, code, restarts, reason, name = fields
+        job, index, state, code, reason, name = fields
         if not (_NUMBER.fullmatch(job) and _NUMBER.fullmatch(index)):
             continue
         result.append(ArrayElement(
-            name, int(job), int(index), "PENDING" if state in _REQUEUED else state, reason if reason != "None" else "",
-            _code(code) if state in OVER else None, int(restarts) if _NUMBER.fullmatch(restarts) else 0,
+            name, int(job), int(index), state, reason if reason != "None" else "",
+            _code(code) if state in OVER else None,
         ))  # fmt: skip
     return tuple(result)
 
@@ -177,10 +172,6 @@ class Slurm:
     def runs_containers(self) -> bool:
         """Return True if ``srun`` has the options of Pyxis."""
         return "--container-image" in self._run("srun", "--help")
-
-    def has_program(self, name: str) -> bool:
-        """Return True if this machine has a program."""
-        return shutil.which(name, path=self._env.get("PATH")) is not None
 
     def partitions(self) -> tuple[Partition, ...]:
         """Return the partitions that this user sees."""

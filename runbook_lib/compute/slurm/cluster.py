@@ -11,6 +11,7 @@ from pathlib import Path
 from runbook_lib.compute.slurm.batch_files import INSIDE
 from runbook_lib.compute.slurm.client import Partition, Slurm
 from runbook_lib.compute.slurm.site import Site
+from runbook_lib.compute.tasks import TABLE
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.recipes.workloads import Workload
 from runbook_lib.system.subprocess_lines import output_of
@@ -37,7 +38,7 @@ def inspect_cluster(
 ) -> tuple[Site, tuple[Partition, ...] | None]:
     """Compare a site with this machine and with Slurm's description of the cluster; add problems and warnings.
 
-    Return the site completed with GPUs and runtime, and the partitions, if known.
+    Return the site completed with GPUs, and the partitions, if known.
     """
     (warnings if site.shared else problems).extend(_missing_paths(site))
     if not site.shared:
@@ -55,15 +56,8 @@ def inspect_cluster(
             problems.append(f"The cluster has no partition {name} that you may use. Available: {listed}.")
         default = [partition.gpus for partition in partitions if partition.default]
         site = replace(site, node_gpus={**gpus, "": sum(default)})
-        lacks_pyxis = site.image_names and site.runtime != "apptainer" and not slurm.runs_containers()
-        if lacks_pyxis and site.runtime == "" and slurm.has_program("apptainer"):
-            site = replace(site, runtime="apptainer")
-        elif lacks_pyxis:
-            problems.append(
-                f"srun here has no option --container-image, so {site.image_names[0]} cannot be run: Pyxis is not "
-                "installed. Ask the cluster's administrators to install it, or set container: apptainer in the site "
-                "file if its nodes have apptainer."
-            )
+        if site.image_names and not slurm.runs_containers():
+            problems.append(f"{site.image_names[0]} cannot be run. {TABLE['missing']['pyxis']}")
     except Unreachable as error:
         warnings.append(f"{error} The partition and sizes were not checked.")
     except RunbookError as error:

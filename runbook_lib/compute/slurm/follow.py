@@ -25,7 +25,7 @@ _MAX_MISSED = 8
 _QUERIES = 3
 #: The state of a test if neither Slurm nor its own files show how it ended.
 GONE = "GONE"
-_SAVED = ("state", "reason", "code", "restarts", "early")
+_SAVED = ("state", "reason", "code", "early")
 #: Plainer words for states with unclear names.
 _WORDS = {
     "": "not submitted", "PENDING": "waiting", "TIMEOUT": "time limit", "DEADLINE": "time limit",
@@ -44,7 +44,6 @@ class ObservedTest:
     state: str = ""
     reason: str = ""
     code: int | None = None
-    restarts: int = 0
     early: bool = False
     values: bool = False
 
@@ -247,21 +246,9 @@ def _match(tests: Iterable[ObservedTest], elements: Iterable[ArrayElement]) -> d
         if match := listed.get(test.key):
             state = match.state if match.over or match.state == "PENDING" else "RUNNING"
             matched[test.key] = replace(
-                test, state=state, reason=match.reason, code=match.code, restarts=match.restarts
+                test, state=state, reason=match.reason, code=match.code
             )  # fmt: skip
     return matched
-
-
-def earlier_attempts(entry: RoundTest) -> tuple[str, ...]:
-    """Return how each attempt before the last ended, as sentences: Slurm requeued the test after it."""
-    sentences = []
-    for number, folder in enumerate(entry.earlier, 1):
-        state = rounds.state_in_log(folder)
-        reason = f" ({_in_words(state)})" if state else ""
-        sentences.append(
-            f"Slurm restarted {entry.test} after attempt {number}{reason}. That attempt is not judged: see {folder}"
-        )
-    return tuple(sentences)
 
 
 def saved_state(entry: RoundTest) -> ObservedTest:
@@ -276,4 +263,4 @@ def saved_state(entry: RoundTest) -> ObservedTest:
         return ObservedTest(entry)
     code = exit_record[1]
     state = rounds.state_in_log(entry.folder) or "FAILED" if code else "COMPLETED"
-    return ObservedTest(entry, state, code=code, restarts=len(entry.earlier))
+    return ObservedTest(entry, state, code=code)

@@ -74,8 +74,6 @@ class MatrixOutcome:
         if self.missing and self.now.over:
             values.append(f"{', '.join(self.missing)} was not written")
         details = [self.now.reason] if self.now.reason else []
-        if self.now.restarts:
-            details.append(f"attempt {self.now.restarts + 1}")
         row: dict[str, object] = {
             "test": f"{entry.test.model}/{entry.test.case}", "platform": entry.test.platform,
             "job": f"{entry.job}_{entry.index}" if entry.job else "",

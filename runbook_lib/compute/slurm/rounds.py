@@ -7,7 +7,6 @@ written before anything is submitted and the ID right afterwards, so an interrup
 
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,9 +23,6 @@ _LOG_SIGNS = (
     ("NODE_FAIL", b"Node failure on"), ("NODE_FAIL", b"srun: error: Task launch for"),
     ("OUT_OF_MEMORY", b"oom_kill"), ("OUT_OF_MEMORY", b"oom-kill"), ("CANCELLED", b" CANCELLED AT "),
 )  # fmt: skip
-_FAILED_NODE = re.compile(
-    rb"(?:Node failure on|Task launch for \S{1,80} failed on node) ([A-Za-z0-9][\w.,\[\]-]{0,200})"
-)
 _LOG_TAIL = 16384  # bytes
 
 
@@ -76,12 +72,6 @@ class RoundTest:
         if len(words) != 2 or not "".join(words).isdecimal():
             return None
         return int(words[0]), int(words[1])
-
-    @property
-    def earlier(self) -> tuple[Path, ...]:
-        """The folders of earlier attempts, after which Slurm requeued the test, the oldest first."""
-        folders = self.folder.parent.glob(f"{self.folder.name}.attempt-*")
-        return tuple(sorted(folders, key=lambda path: int(re.sub(r"\D", "", path.name.rpartition("-")[2]) or 0)))
 
 
 def read(base: Path) -> tuple[Submission, ...]:
@@ -138,14 +128,8 @@ def log_tail(path: Path, size: int = _LOG_TAIL) -> bytes:
 
 def state_in_log(folder: Path) -> str:
     """Return the state that Slurm wrote at the end of a job's log; empty if there is none."""
-    tail = log_tail(folder / "job.log").rpartition(b"DUE TO JOB REQUEUE")[2]  # before it is an earlier attempt
+    tail = log_tail(folder / "job.log")
     return next((state for state, sign in _LOG_SIGNS if sign in tail), "")
-
-
-def failed_nodes(entry: RoundTest) -> set[str]:
-    """Return the nodes that failed in any attempt of a test, according to Slurm; names may be lists (``n[1-2]``)."""
-    logs = b"\n".join(log_tail(folder / "job.log") for folder in (entry.folder, *entry.earlier))
-    return {name.decode().rstrip(".,") for name in _FAILED_NODE.findall(logs)}
 
 
 def _rounds(base: Path) -> list[int]:

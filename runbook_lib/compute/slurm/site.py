@@ -51,15 +51,14 @@ class Site:
 
     ``partitions`` and ``images`` are by platform, "" or ``image`` for all others.  ``mounts`` have a path outside, one
     inside the container, and optionally ``ro``.  Without an image a task runs in the checkout itself, else on an
-    archive of the commit in ``results``; ``runtime`` starts the containers: pyxis, apptainer, or "" for the available
-    one.  ``at_once`` limits the running elements of an array, 0 for no limit.  ``gpus`` is False if the cluster
-    allocates complete nodes and has no GPU resources; ``gpu_type`` is Slurm's name of the GPUs to request.  Tests whose
-    recipe names fewer GPUs per node get ``least_gpus``, because CI's own runners provide all of theirs. ``master_port``
-    is 0 for a separate port per job.  ``options`` are further options of ``sbatch``.  ``shared``: the user vouches that
-    all nodes see the paths.  ``platform`` is the one whose tests run, "" for all; with ``early`` a test ends as soon as
-    its golden values are complete.  ``session`` is for work inside the image.
-    ``engine`` builds images, "" for the first that works.  ``node_gpus`` are the GPUs of a node, by partition, "" for
-    the default one.  ``in_image`` are folders that the image contains.  For a search, ``search_image`` names the
+    archive of the commit in ``results``.  ``at_once`` limits the running elements of an array, 0 for no limit.
+    ``gpus`` is False if the cluster allocates complete nodes and has no GPU resources; ``gpu_type`` is Slurm's name of
+    the GPUs to request.  Tests whose recipe names fewer GPUs per node get ``least_gpus``, because CI's own runners
+    provide all of theirs.  ``master_port`` is 0 for a separate port per job.  ``options`` are further options of
+    ``sbatch``.  ``shared``: the user vouches that all nodes see the paths.  ``platform`` is the one whose tests run, ""
+    for all; with ``early`` a test ends as soon as its golden values are complete.  ``session`` is for work inside the
+    image.  ``engine`` builds images, "" for the first that works.  ``node_gpus`` are the GPUs of a node, by partition,
+    "" for the default one.  ``in_image`` are folders that the image contains.  For a search, ``search_image`` names the
     image of each ``{tag}``, and ``components`` are versions in the good image.
     """
 
@@ -77,7 +76,6 @@ class Site:
     node_gpus: Mapping[str, int] = field(default_factory=dict)
     in_image: tuple[str, ...] = ()
     images: Mapping[str, str] = field(default_factory=dict)
-    runtime: str = ""
     gpu_type: str = ""
     master_port: int = 0
     platform: str = "dgx_h100"
@@ -160,7 +158,7 @@ def parse(text: str, origin: str, checkout: str) -> Site:
         checkout, _folder(values, "results"), image=images.pop("", ""), images=images, partitions=partitions,
         mounts=tuple(tuple(mount.split(":")) for mount in values.get("mounts", ())), gpu_type=gpu_type,
         least_gpus=least_gpus, options=tuple(options), in_image=tuple(values.get("in_image", ())),
-        runtime=values.get("container", ""), session=_session(values, partitions, origin),
+        session=_session(values, partitions, origin),
         components=dict(values.get("components", {})), **{name: values[name] for name in _AS_GIVEN if name in values},
     )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 import glob
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -227,23 +227,10 @@ def _with_arrays(facts: SlurmFacts, problems: list[str], warnings: list[str]) ->
     for entry in facts.tests:
         tests.append(replace(entry, obstacle=entry.obstacle or obstacles.get(entry.test.name, "")))
     new = tuple(entry for entry in facts.new.tests if not obstacles[entry.test.name])
-    excluded, options = _failed_nodes(facts.submissions, new), site.options
-    if excluded:
-        listed = ",".join(excluded)
-        warnings.append(f"Excluded {listed}: Slurm reports that they failed in an earlier attempt of these tests.")
-        named = [option.removeprefix("--exclude=") for option in options if option.startswith("--exclude=")]
-        others = [option for option in options if not option.startswith("--exclude=")]
-        options = (*others, f"--exclude={','.join([*named, *excluded])}")
-    site = replace(site, results=f"{facts.folder}/{rounds.next_round(facts.folder)}", options=options)
+    site = replace(site, results=f"{facts.folder}/{rounds.next_round(facts.folder)}")
     warnings += _work_tree_warnings(facts.branch, site)
     job_arrays = arrays([(entry.test, entry.connections) for entry in new], site)
     return replace(facts, tests=tuple(tests), new=NewTests(new, job_arrays))
-
-
-def _failed_nodes(submissions: Sequence[rounds.Submission], tests: Sequence[selection.SelectedTest]) -> list[str]:
-    names = {entry.test.name for entry in tests}
-    entries = [entry for array in submissions for entry in array.entries if entry.test.name in names]
-    return sorted(set[str]().union(*map(rounds.failed_nodes, entries)))
 
 
 def _work_tree_warnings(branch: BumpBranch, site: Site) -> list[str]:

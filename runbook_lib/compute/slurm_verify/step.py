@@ -43,11 +43,6 @@ class MatrixResults:
         """The verdict on each golden file that a test wrote."""
         return list(chain.from_iterable(outcome.judgements for outcome in self.outcomes))
 
-    @property
-    def restarts(self) -> list[str]:
-        """A sentence for each attempt before a test's last one."""
-        return list(chain.from_iterable(following.earlier_attempts(outcome.now.entry) for outcome in self.outcomes))
-
     def names(self, *words: str) -> list[str]:
         """Return the tests with one of these outcomes."""
         return [str(outcome.now.entry.test) for word in words for outcome in self.outcomes if outcome.word == word]
@@ -55,7 +50,7 @@ class MatrixResults:
     def show(self) -> display.View:
         """Show each test with its outcome, then the evidence of those that failed."""
         rows = [outcome.row for outcome in self.outcomes]
-        shown = display.table(rows, empty="Nothing has been submitted yet.") + display.notes(self.restarts)
+        shown = display.table(rows, empty="Nothing has been submitted yet.")
         failed = [outcome for outcome in self.outcomes if outcome.word in ("failed", "unknown") and outcome.failure]
         for outcome in failed[:_SHOWN]:
             shown += outcome.evidence()
@@ -244,7 +239,7 @@ class MatrixPassed:
             "golden": summary.rows(summary.in_order(results.judgements)),
         }
         shown = (results.show(), results.values(), plots.drift(results.judgements))
-        return Evidence(tables=tables, warnings=tuple(results.restarts), shown=shown)
+        return Evidence(tables=tables, shown=shown)
 
 
 @dataclass(frozen=True)

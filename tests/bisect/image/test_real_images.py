@@ -154,12 +154,10 @@ def test_in_containers_the_old_versions_are_really_loaded_and_the_fix_works(imag
 
 
 @pytest.mark.component("slurm")
-def test_on_slurm_one_allocation_runs_all_images(images: Place, tmp_path: Path) -> None:
-    """Jobs, allocation, images and overlays are real; in place of Apptainer a chroot enters each image."""
+def test_on_slurm_a_job_runs_each_image(images: Place, tmp_path: Path) -> None:
+    """Jobs, images and overlays are real; in place of Pyxis a chroot enters each image."""
     with cluster() as real:
-        keys = "container: apptainer\nshared: true\ngpus-per-node: 2\n"
+        keys = "shared: true\ngpus-per-node: 2\n"
         text, lines = search(images, tmp_path, env=real.environment, cluster_keys=keys)
         check_runs(images, tmp_path, text, lines, "1/*/0/node-0.err.log")
-        assert {line["node"] for line in lines if line["kind"] == "end"} == {"node1"}
-        jobs = [path.read_text() for path in results_of(tmp_path).glob("*/allocations/*/*/job")]
-        assert len(jobs) == 1
+        assert {line["node"] for line in lines if line["kind"] == "end"} <= {"node1", "node2"}

@@ -1,6 +1,5 @@
 """Batch files for Slurm: what they hold, how many calls they take, and what is refused."""
 
-import os
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -112,27 +111,6 @@ def test_a_job_with_all_gpus_of_a_node_gets_the_complete_node(change: dict[str, 
     assert ("exclusive" in directives(rendered(workload(), site=replace(SITE, **change))[0])) == alone
 
 
-def test_files_of_an_earlier_attempt_are_moved_aside(tmp_path: Path) -> None:
-    (array,) = rendered(workload(), site=replace(SITE, results=str(tmp_path)))
-    folder = Path(array.folder) / "0"
-    programs = {"scontrol": "echo node1", "srun": f"mkdir {folder}/assets; touch {folder}/assets/new"}
-    (tmp_path / "bin").mkdir()
-    for name, script in programs.items():
-        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
-        (tmp_path / "bin" / name).chmod(0o755)
-    (folder / "assets").mkdir(parents=True)
-    for name in ("assets/old", "state.json", "node-0.out.log", "job.log", "ended"):
-        (folder / name).touch()
-    env = {"SLURM_JOB_NODELIST": "node1", "SLURM_JOB_ID": "5", "SLURM_NNODES": "1", "SLURM_ARRAY_TASK_ID": "0"}
-    env |= {"SLURM_ARRAY_JOB_ID": "4", "SLURM_RESTART_COUNT": "2", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
-    subprocess.run(["bash", "-c", array.text], env=env, check=True)
-    assert sorted(it.name for it in folder.iterdir()) == ["assets", "ended", "job.log", "started"]
-    assert [it.name for it in (folder / "assets").iterdir()] == ["new"]
-    earlier = folder.with_name("0.attempt-2")
-    assert sorted(it.name for it in earlier.rglob("*")) == ["assets", "job.log", "node-0.out.log", "old", "state.json"]
-    assert (folder / "ended").read_text() == "5 0\n"
-
-
 def test_the_files_of_a_test() -> None:
     (array,) = rendered(workload("tp2", script="echo {name} ${{HOME}} {artifacts_dir}\n"), connections=ONE)
     (task,) = array.tasks
@@ -231,41 +209,11 @@ def test_each_platform_has_its_image() -> None:
     assert ["/arm64.sqsh" in array.text for array in rendered(*tests, site=site)] == [False, True]
 
 
-@pytest.mark.parametrize(
-    ("image", "source"), [("/a.sif", "/a.sif"), ("nvcr.io#nvidia/nemo:26.06", "docker://nvcr.io/nvidia/nemo:26.06")]
-)
-def test_apptainer_binds_a_folder_of_the_node_as_checkout(tmp_path: Path, image: str, source: str) -> None:
-    site = replace(SITE, results=str(tmp_path), runtime="apptainer", mounts=(("/data", "/mnt/artifacts", "ro"),))
-    site = replace(site, image=image)
-    (array,) = rendered(workload(script="cd /opt/megatron-lm"), site=site)
-    folder = Path(array.folder) / "0"
-    folder.mkdir(parents=True)
-    programs = {
-        "scontrol": "echo node1",
-        "srun": 'while [ "$1" != bash ]; do shift; done; exec "$@"',
-        "apptainer": f'printf "%s\\n" "$@" >{tmp_path}/arguments; exit 3',
-    }
-    (tmp_path / "bin").mkdir()
-    for name, script in programs.items():
-        (tmp_path / "bin" / name).write_text(f"#!/bin/bash\n{script}\n")
-        (tmp_path / "bin" / name).chmod(0o755)
-    env = {"SLURM_JOB_NODELIST": "node1", "SLURM_JOB_ID": "5", "SLURM_NNODES": "1", "SLURM_ARRAY_TASK_ID": "0"}
-    env |= {"SLURM_ARRAY_JOB_ID": "4", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "TMPDIR": str(tmp_path / "bin")}
-    done = subprocess.run(["bash", "-c", array.text], env=env, check=False)
-    assert (done.returncode, (folder / "ended").read_text()) == (3, "5 3\n")
-    arguments = (tmp_path / "arguments").read_text().splitlines()
-    assert arguments[:5] == ["exec", "--nv", "--no-home", "--writable-tmpfs", "--pwd=/"]
-    assert f"--bind={tmp_path}:{tmp_path},/data:/mnt/artifacts:ro" in arguments
-    (checkout,) = [word for word in arguments if word.endswith(":/opt/megatron-lm")]
-    assert not Path(checkout.removeprefix("--bind=").partition(":")[0]).exists()  # removed at the end
-    assert arguments[-3:] == [source, "bash", f"{folder}/task.sh"]
-
-
 @pytest.mark.component("shellcheck")
 def test_shellcheck_finds_nothing(tmp_path: Path) -> None:
     site = replace(SITE, image="/images/mcore.sqsh")
     files = {}
-    for where, connections in ((SITE, UNSET), (site, ONE), (replace(site, runtime="apptainer"), ONE)):
+    for where, connections in ((SITE, UNSET), (site, ONE)):
         for array in rendered(workload("it's", script="true"), site=where, connections=connections):
             files |= {array.path: array.text, array.tasks[0].path: array.tasks[0].text}
     for number, text in enumerate(files.values()):

@@ -10,7 +10,6 @@ from runbook_lib.compute.slurm.client import OVER
 from runbook_lib.compute.slurm.follow import GONE, ObservedTest, saved_state
 from runbook_lib.compute.slurm.outcome import MatrixOutcome, conclude, outcome_word
 from runbook_lib.compute.slurm.rounds import RoundTest, Submission
-from runbook_lib.compute.slurm_verify import step
 from runbook_lib.failures.patterns import FailureKind
 from runbook_lib.golden.form import Verdict
 from runbook_lib.recipes.workloads import Workload
@@ -201,7 +200,6 @@ def test_known_problems_in_a_nodes_log_are_named(tmp_path: Path) -> None:
         ("srun: error: Node failure on n", "NODE_FAIL"),
         ("slurmstepd: error: Detected 1 oom_kill event", "OUT_OF_MEMORY"),
         ("*** STEP 1.0 CANCELLED AT x", "CANCELLED"),
-        ("*** JOB 1 CANCELLED AT x DUE TO JOB REQUEUE ***\nit broke", "FAILED"),
     ],
 )  # fmt: skip
 def test_a_failed_job_is_queried_for_slurms_reason(tmp_path: Path, log: str, state: str) -> None:
@@ -212,20 +210,3 @@ def test_a_failed_job_is_queried_for_slurms_reason(tmp_path: Path, log: str, sta
     }.items():  # fmt: skip
         ended.write_text(text)
         assert saved_state(test).state == expected
-
-
-def test_an_attempt_before_a_restart_is_named(tmp_path: Path) -> None:
-    (tmp_path / "0.attempt-1").mkdir()
-    (tmp_path / "0.attempt-10").mkdir()
-    (tmp_path / "0.attempt-2").mkdir()
-    (tmp_path / "0.attempt-1/job.log").write_text("error: *** JOB 3 ON n1 CANCELLED AT … DUE TO PREEMPTION ***\n")
-    test = entry(tmp_path)
-    (tmp_path / "0/ended").write_text("7 0\n")
-    now = saved_state(test)
-    results = step.MatrixResults((conclude(now, {}, (), CONFIG),))
-    assert results.outcomes[0].row["state"] == "completed (attempt 4)"
-    assert [sentence.partition("attempt ")[2].partition(".")[0] for sentence in results.restarts] == [
-        "1 (preempted)", "2", "3",
-    ]  # fmt: skip
-    assert results.restarts[2].endswith("0.attempt-10")
-    assert results.restarts[0] in results.show().text

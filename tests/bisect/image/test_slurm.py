@@ -1,7 +1,8 @@
-"""Searches on a real Slurm of two nodes: one allocation for old and new, killed notebooks, a lost node."""
+"""Searches on a real Slurm of two nodes: one job for each run, killed notebooks, a lost node."""
 
 import os
 import random
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -9,10 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bisect_world import APPTAINER, PYTHON, World, kill_search, wait_until
+from bisect_world import PYTHON, SRUN, World, kill_search, wait_until
 from slurm_cluster import Cluster, cluster
 
-from runbook_lib.bisect.image import places
 from runbook_lib.bisect.image.facts import SearchFacts
 from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.slurm.site import Session, Site
@@ -27,19 +27,19 @@ def real() -> Iterator[Cluster]:
 
 
 class SlurmWorld(World):
-    """A search whose test notes its step and node, fails since 26.05, and does not with the old NCCL."""
+    """A search whose test notes its job and node, fails since 26.05, and does not with the old NCCL."""
 
     def __init__(self, folder: Path, real: Cluster, monkeypatch: pytest.MonkeyPatch, seconds: float = 0) -> None:
         super().__init__(folder)
         (folder / "bin").mkdir()
-        for name, text in {"apptainer": APPTAINER, "python3": PYTHON}.items():
+        for name, text in {"srun": SRUN.replace("{srun}", shutil.which("srun") or ""), "python3": PYTHON}.items():
             (folder / "bin" / name).write_text(text)
             (folder / "bin" / name).chmod(0o755)
         monkeypatch.setenv("PATH", f"{folder}/bin:{os.environ['PATH']}")
         for name, value in real.environment.items():
             monkeypatch.setenv(name, value)
         command = (
-            f"echo $SLURM_JOB_ID.$SLURM_STEP_ID $SLURM_JOB_NODELIST >>{folder}/starts; sleep {seconds}; "
+            f"echo $SLURM_JOB_ID $SLURM_JOB_NODELIST >>{folder}/starts; sleep {seconds}; "
             "case $IMAGE$LD_LIBRARY_PATH in *26.0[56]*nccl-*) ;; *26.0[56]*) exit 1 ;; esac"
         )
         self.changes = {"test": command, "metric": "exit", "budget": "30"}
@@ -48,9 +48,7 @@ class SlurmWorld(World):
     def site(self) -> Site:
         """A cluster whose runs may take a minute, on two GPUs."""
         session = Session(Allocation(1, 2, time="1"))
-        return replace(
-            super().site, shared=True, runtime="apptainer", session=session, search_image="registry.example/a:{tag}"
-        )
+        return replace(super().site, shared=True, session=session, search_image="registry.example/a:{tag}")
 
     def plan_slurm(self) -> SearchFacts:
         return self.plan(**self.changes)
@@ -68,30 +66,27 @@ class SlurmWorld(World):
         assert {entry["status"] for entry in entries if entry["kind"] == "check"} == {"passed"}
 
 
-def test_old_and_new_run_in_one_allocation_and_each_node_is_recorded(
+def test_each_run_is_a_job_and_a_killed_notebook_finds_its_own(
     real: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = SlurmWorld(tmp_path, real, monkeypatch)
+    world, generator = SlurmWorld(tmp_path, real, monkeypatch, seconds=0.5), random.Random(3)
+    for _ in range(4):
+        assert kill_search(lambda: world.go(world.plan_slurm()), generator.uniform(0.3, 1.6))
+    # Killed while the test runs: it goes on, and is found by its name, even without the note of its job.
+    starts = len(world.starts)
+    assert kill_search(lambda: world.go(world.plan_slurm()), until=lambda: len(world.starts) > starts)
     plan = world.plan_slurm()
-    world.assert_complete()
-    (job,) = {line.partition(".")[0] for line in world.starts}
-    wait_until(lambda: real.ask("squeue", "-h") == "")  # it is released long before it would end by itself
-    runs = world.plan_slurm().ledger.runs.values()
-    assert {run.node for run in runs} == {line.partition(" ")[2] for line in world.starts}
-    assert [run.outcome for run in runs if run.point.restored == ("cudnn",)] == ["invalid"]
-    # An end that was not written is found by the run's files; nothing is submitted.
-    lines = plan.ledger.path.read_text().splitlines(keepends=True)
-    last = max(number for number, line in enumerate(lines) if '"kind": "submit"' in line)
-    plan.ledger.path.write_text("".join(lines[: last + 1]))
-    for file in plan.folder.glob("allocations/1/*/job"):
+    for file in plan.folder.glob("runs/*/*/*/job"):
         file.unlink()
     world.assert_complete()
-    assert {line.partition(".")[0] for line in world.starts} == {job}
+    wait_until(lambda: real.ask("squeue", "-h") == "")
+    runs = world.plan_slurm().ledger.runs.values()
+    assert {run.node for run in runs} >= {line.partition(" ")[2] for line in world.starts}
+    assert all(run.seconds >= 0 for run in runs)
+    assert [run.outcome for run in runs if run.point.restored == ("cudnn",)] == ["invalid"]
 
 
-def test_a_slow_run_is_ended_and_the_allocation_continues(
-    real: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_run_is_ended(real: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = SlurmWorld(tmp_path, real, monkeypatch)
     (tmp_path / "once").write_text("sleep 600")
     world.changes["test"] = f"mv {tmp_path}/once {tmp_path}/tried && . {tmp_path}/tried; " + world.changes["test"]
@@ -101,37 +96,6 @@ def test_a_slow_run_is_ended_and_the_allocation_continues(
     assert [run.reason for run in result.runs if run.outcome == "lost"] == ["it took longer than 1 minutes"]
     assert result.conclusion is not None
     assert result.conclusion.culprits == ("nccl",)
-
-
-def test_a_killed_notebook_finds_its_continuing_run_again(
-    real: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world, generator = SlurmWorld(tmp_path, real, monkeypatch, seconds=0.7), random.Random(3)
-    for _ in range(8):
-        assert kill_search(lambda: world.go(world.plan_slurm()), generator.uniform(0.3, 1.6))
-    # Killed while the test runs: it goes on, and is found.
-    starts = len(world.starts)
-    child = kill_search(lambda: world.go(world.plan_slurm()), until=lambda: len(world.starts) > starts)
-    assert child
-    wait_until(lambda: real.ask("squeue", "-h", "-o", "%T") == "RUNNING")
-    world.assert_complete()
-    assert len({line.partition(".")[0] for line in world.starts}) == 1
-
-
-def test_jobs_that_squeue_has_forgotten_are_known_by_their_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with cluster(age=2) as forgetful:
-        world = SlurmWorld(tmp_path, forgetful, monkeypatch, seconds=0.5)
-        plan = world.plan_slurm()
-        with monkeypatch.context() as impatient:
-            impatient.setattr(places, "_IDLE", 2)
-            assert kill_search(lambda: world.go(world.plan_slurm()), until=lambda: len(world.starts) == 3)
-        for file in plan.folder.glob("allocations/1/*/job"):
-            file.unlink()
-        wait_until(lambda: "JobId" not in forgetful.ask("scontrol", "show", "jobs"))
-        world.assert_complete()
-    assert len({line.partition(".")[0] for line in world.starts}) == 2  # the first allocation had ended by itself
 
 
 def test_a_lost_node_costs_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
