@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from runbook_lib.compute.engine import BuildCommand, BuildPlan
@@ -12,7 +12,7 @@ from runbook_lib.images.reference import ImageType
 from runbook_lib.pins.finders import BuildArg, Counted, DockerArg
 from runbook_lib.pins.repositories import Repository
 from runbook_lib.pins.sites import Pin, PinSite, Texts, read
-from runbook_lib.text.dockerfile import PREDEFINED, Dockerfile, parse
+from runbook_lib.text.dockerfile import PREDEFINED, parse
 from runbook_lib.text.suggestions import did_you_mean
 
 #: Processor name of a machine → architecture of its images.
@@ -27,13 +27,12 @@ _BUILDER_ARGS = re.compile(r"BUILDKIT_\w+|SOURCE_DATE_EPOCH")
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """The user's choices for a build, empty for the defaults.  ``secrets`` are names of environment variables."""
+    """The user's choices for a build, empty for the defaults."""
 
     arguments: Mapping[str, str] = field(default_factory=dict)
     target: str = ""
     dockerfile: str = ""
     tag: str = ""
-    secrets: tuple[str, ...] = ()
 
 
 def paths(repository: Repository) -> tuple[str, ...]:
@@ -144,17 +143,13 @@ def _location(pin: Pin) -> str:
     return f"{pin.site.path}:{pin.line}"
 
 
-def _parse(texts: Texts, path: str, name: str) -> Dockerfile:
-    if (text := texts.get(path)) is None:
-        raise CannotTell(f"The image {name} is built from {path}, which does not exist in this checkout.")
-    return parse(text, path)
-
-
 def _plan(
     texts: Texts, build: KnownBuild, path: str, base: str, source: str, platform: str, request: BuildRequest,
     image_type: ImageType,
 ) -> BuildPlan:  # fmt: skip
-    dockerfile = _parse(texts, path, build.name)
+    if (text := texts.get(path)) is None:
+        raise CannotTell(f"The image {build.name} is built from {path}, which does not exist in this checkout.")
+    dockerfile = parse(text, path)
     arguments: dict[str, str] = {build.argument: base}
     if "IMAGE_TYPE" in dockerfile.arguments:
         arguments["IMAGE_TYPE"] = image_type
@@ -167,44 +162,23 @@ def _plan(
                 f"It declares {', '.join(known) or 'none'}. Correct its name, or leave it out. Nothing was built."
             )
     target = request.target or build.target
-    stages = dockerfile.needed(target, arguments)
-    secrets = _secrets(dockerfile, target, arguments, request.secrets)
+    stages = dockerfile.until(target)
+    if stages[-1].secret:
+        free = ", ".join(stage.name for stage in dockerfile.stages if stage.name and not stage.secret) or "none"
+        raise Refused(
+            f"The stage {stages[-1].name or 'at the end'} of {path} needs a build secret, which only its owners have. "
+            f"Build a stage without, with --target: {free}. Nothing was built."
+        )
     tag = request.tag or f"{build.name}:local{'-lts' if image_type == 'lts' else ''}"
     return BuildPlan(
         build.name,
-        BuildCommand(path, target, tuple(arguments.items()), tag, platform, build.context, secrets),
+        BuildCommand(path, target, tuple(arguments.items()), tag, platform, build.context),
         arguments[build.argument],
         source if arguments[build.argument] == base else "your own argument",
-        dockerfile.images(target, arguments),
-        tuple(stage.title for stage in stages),
-        tuple(dict.fromkeys(folder for stage in stages for folder in stage.folders)),
+        tuple(sorted(frozenset[str]().union(*(stage.folders for stage in stages)))),
         dockerfile.heredocs,
     )
 
 
 def _is_known(name: str) -> bool:
     return name in PREDEFINED or name in _PLATFORM_ARGS or _BUILDER_ARGS.fullmatch(name) is not None
-
-
-def _secrets(
-    dockerfile: Dockerfile, target: str, arguments: Mapping[str, str], available: Sequence[str]
-) -> tuple[str, ...]:
-    """Return the secrets that a target mounts.  Raises Refused if one is not available."""
-    wanted: dict[str, str] = {}
-    for stage in dockerfile.needed(target, arguments):
-        wanted |= dict.fromkeys(stage.secrets, stage.title)
-    missing = [name for name in wanted if name not in available]
-    if missing:
-        free = []
-        for stage in dockerfile.stages:
-            if not any(needed.secrets for needed in dockerfile.needed(str(stage.index), arguments)):
-                free.append(stage.title)
-        advice = "Each of its stages needs them"
-        if free:
-            advice = f"Build a stage without: {', '.join(free)}"
-        raise Refused(
-            f"The stage {wanted[missing[0]]} of {dockerfile.path} needs the build secret"
-            f"{'s' * (len(missing) > 1)} {' and '.join(missing)}, which only its owners have. {advice}. "
-            "Nothing was built."
-        )
-    return tuple(wanted)

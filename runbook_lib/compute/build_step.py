@@ -173,7 +173,8 @@ def _show(facts: ImageFacts) -> display.View:
     if facts.pulled:
         shown = display.note(f"Ready to be pulled: {facts.pulled}.")
     else:
-        shown += _show_build(facts.build)
+        build = facts.build
+        shown += display.facts(image=build.command.tag, built_on=build.base, pinned_in=build.source)
     engine = f", with {facts.engine}" if facts.engine else ""
     commands = "\n\n".join(map(wrap_command, facts.commands))
     shown += display.code(commands, title=f"To be run in the checkout{engine}:")
@@ -181,22 +182,11 @@ def _show(facts: ImageFacts) -> display.View:
     return shown + display.notes(notes, title="Attention")
 
 
-def _show_build(build: BuildPlan) -> display.View:
-    command = build.command
-    return display.facts(
-        image=command.tag, built_on=build.base, pinned_in=build.source, Dockerfile=command.dockerfile,
-        target=command.target or "the last stage", stages=", ".join(build.stages), platform=command.platform,
-        context=command.context, pulls=", ".join(build.images) or "nothing",
-        build_arguments=", ".join(map("=".join, command.arguments)),
-        secrets=", ".join(command.secrets) or "none",
-    )  # fmt: skip
-
-
 class _Options(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:  # the message would quote what may be a secret
         raise RunbookError(
             "arguments cannot be read. It takes these options of docker build: --build-arg NAME=value, --target STAGE, "
-            "--file DOCKERFILE, --tag NAME:TAG, --secret NAME (an environment variable). Nothing was built."
+            "--file DOCKERFILE, --tag NAME:TAG. Nothing was built."
         )
 
 
@@ -205,20 +195,14 @@ def parse_request(arguments: str) -> build_plan.BuildRequest:
     parser = _Options(add_help=False, allow_abbrev=False)
     for name in ("--target", "--file", "--tag"):
         parser.add_argument(name, default="")
-    for name in ("--build-arg", "--secret"):
-        parser.add_argument(name, action="append", default=[])
+    parser.add_argument("--build-arg", action="append", default=[])
     try:
         given = parser.parse_args(shlex.split(arguments))
     except ValueError as error:
         raise RunbookError(f"arguments cannot be read: {error}. Nothing was built.") from error
-    secrets = [word.partition(",")[0].removeprefix("id=") for word in given.secret]
-    if not all(map(str.isidentifier, secrets)):  # not quoted in the message, because one may be a secret
-        raise RunbookError("--secret takes the name of an environment variable, which has the value.")
     if given.tag and not _NAME.fullmatch(given.tag):
         raise RunbookError(f"--tag {given.tag[:200]!r} is not a valid image name. Example: megatron-lm:mine")
-    return build_plan.BuildRequest(
-        _build_arguments(given.build_arg), given.target, given.file, given.tag, tuple(secrets)
-    )
+    return build_plan.BuildRequest(_build_arguments(given.build_arg), given.target, given.file, given.tag)
 
 
 def _build_arguments(words: Iterable[str]) -> dict[str, str]:
@@ -230,7 +214,7 @@ def _build_arguments(words: Iterable[str]) -> dict[str, str]:
         if Redactor({name: value}).text(value) != value:
             raise RunbookError(
                 f"The build argument {name} looks like a secret, and arguments are stored in the image and in the "
-                "record. Mount it in the Dockerfile, and name its environment variable with --secret."
+                "record. Leave it out: only the stage jet, which nobody else builds, needs one."
             )
         arguments[name] = value
     return arguments

@@ -42,7 +42,6 @@ class BuildCommand:
     tag: str
     platform: str
     context: str = "."
-    secrets: tuple[str, ...] = ()
 
     def words(self, engine: Engine) -> tuple[str, ...]:
         """Return the argument list to run in the repository's root."""
@@ -53,7 +52,6 @@ class BuildCommand:
             f"--platform={self.platform}", f"--file={self.dockerfile}",
             *([f"--target={self.target}"] if self.target else []),
             *(f"--build-arg={name}={value}" for name, value in self.arguments),
-            *(f"--secret=id={name},env={name}" for name in self.secrets),
             f"--tag={self.tag}", self.context,
         )  # fmt: skip
 
@@ -62,16 +60,13 @@ class BuildCommand:
 class BuildPlan:
     """A build to run.  ``base`` is the image that it starts from, and ``source`` the place of its pin.
 
-    ``images`` are all images that it pulls, ``stages`` the stages that it runs, ``folders`` the folders of the context
-    that it copies; ``warnings`` are sentences.
+    ``folders`` are those of the context that it copies; ``warnings`` are sentences.
     """
 
     name: str
     command: BuildCommand
     base: str
     source: str
-    images: tuple[str, ...] = ()
-    stages: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     heredocs: bool = False
     warnings: tuple[str, ...] = ()
@@ -156,18 +151,13 @@ def build(
     ``say`` receives each step when it starts.  An interruption ends the engine, which tags only complete images.
     Raises RunbookError if the build cannot be started or its log not be written.
     """
-    if missing := [name for name in plan.command.secrets if not env.get(name)]:
-        raise RunbookError(
-            f"The build needs {' and '.join(missing)} as secret, and no environment variable of that name is set. "
-            "Set it, and run the same command again. Nothing was built."
-        )
     start, reader = time.monotonic(), BuildLog()
 
     def line(text: str) -> None:
         if step := reader.take(text):
-            say(str(step))
+            say(step)
 
-    status = run_logged(plan.command.words(engine), root, log, line, env, plan.command.secrets)
+    status = run_logged(plan.command.words(engine), root, log, line, env)
     seconds = time.monotonic() - start
     if status == 0:
         # Not the ID that the engine prints at the end: docker's image store may have a different ID for the image.
@@ -178,7 +168,7 @@ def build(
         )
         return BuildResult(image, reader.steps, seconds, None if image else failure)
     killed = signal_name(-status) if status < 0 else ""
-    return BuildResult("", reader.steps, seconds, reader.explain(plan.images, killed))
+    return BuildResult("", reader.steps, seconds, reader.explain(killed))
 
 
 def pull(
@@ -194,7 +184,7 @@ def pull(
 
         status = run_logged((engine.name, "pull", image), Path.cwd(), log, line, env)
     digest = image_id(engine, image, env) if status == 0 else ""
-    failure = None if digest else replace(reader.explain(()), sentence=f"{image} could not be pulled.")
+    failure = None if digest else replace(reader.explain(), sentence=f"{image} could not be pulled.")
     return BuildResult(digest, 0, time.monotonic() - start, failure)
 
 

@@ -13,7 +13,7 @@ from yaml.nodes import MappingNode, Node, SequenceNode
 
 from runbook_lib.errors import CannotTell
 from runbook_lib.text import untrusted_regex
-from runbook_lib.text.dockerfile_syntax import Instruction, instructions
+from runbook_lib.text.dockerfile import Instruction, instructions
 from runbook_lib.text.lists import shorten
 from runbook_lib.text.yaml_spans import Cell, Text, duplicate_keys, items
 

@@ -60,14 +60,11 @@ def output_of(command: Sequence[str], env: Mapping[str, str], limit: float = QUE
 
 def run_logged(
     command: Sequence[str], root: Path, log: Path, take_line: Callable[[str], object], env: Mapping[str, str],
-    secret_names: Sequence[str] = (), *, end_group: bool = False,
+    *, end_group: bool = False,
 ) -> int:  # fmt: skip
-    """Run a command, pass on its lines without secrets, and append it and them to a log.  Return the exit status.
-
-    ``secret_names`` are variables of ``env`` that contain a secret.
-    """
+    """Run a command, pass on its lines without secrets, and append it and them to a log.  Return the exit status."""
     # Secrets are recognized regardless of their variable's name.
-    redact = Redactor({**env, **{f"{name}_SECRET": env[name] for name in secret_names}}).text
+    redact = Redactor(env).text
     try:
         with open(log, "ab") as file, log_lines(file) as write:
 

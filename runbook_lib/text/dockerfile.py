@@ -1,193 +1,119 @@
-"""A Dockerfile as Docker's reference defines it: ARGs, stages, and the stages that a build of a target needs.
+"""The questions that are asked of a Dockerfile: its instructions, build arguments, stages, and the folders it copies.
 
-Source: https://docs.docker.com/reference/dockerfile/.
+Sources: https://docs.docker.com/reference/dockerfile/ and, where that is silent (a doubled escape character at the end
+of a line, which words begin a here-document), the parser of BuildKit.
 """
 
-import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from runbook_lib.errors import CannotTell
-from runbook_lib.text.dockerfile_syntax import HOLDS_HEREDOCS, Instruction, directives, expand, instructions
 from runbook_lib.text.suggestions import did_you_mean
 
-_STAGE_NAME = re.compile(r"[a-z][a-z0-9_.-]*")
-
-_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,80}/")
 _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy")
 #: Arguments that every build knows without an ARG.
 #: Source: https://docs.docker.com/reference/dockerfile/#predefined-args.
 PREDEFINED = frozenset(_PROXIES) | {name.upper() for name in _PROXIES}
 
+#: A word of an instruction: quotes keep spaces together.
+_WORD = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*'|["'\\])+""", re.S)
+_HEREDOC = re.compile(r"\d*<<(-?)([^<]+)")
+_HOLDS_HEREDOCS = frozenset({"ADD", "COPY", "RUN"})
+_DIRECTIVE = re.compile(r"#\s*([a-zA-Z][a-zA-Z0-9]*)\s*=(.*)")
+_SECRET = re.compile(r"--mount=(?:\S*,)?type=secret\b")
+#: A folder of the context as ``COPY`` names it, without variables and patterns.
+_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,80}/")
+
 
 @dataclass(frozen=True)
-class Arg:
-    """An ARG. ``default`` is as written, with quotes and variables unresolved; None if there is none."""
+class Instruction:
+    """An instruction with its continuation lines joined; ``pieces`` are pairs of offsets: in ``text``, in the file.
 
-    name: str
-    default: str | None
-    line: int
+    ``heredoc`` is True if it has a here-document.
+    """
+
+    text: str
+    pieces: tuple[tuple[int, int], ...]
+    heredoc: bool = False
+
+    @property
+    def keyword(self) -> str:
+        """The first word in capitals, such as ``RUN``."""
+        return self.text.split(maxsplit=1)[0].upper()
+
+    @property
+    def rest(self) -> str:
+        """The text after the keyword."""
+        return self.text.strip()[len(self.keyword) :].strip()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words after the keyword, quotes and variables as written."""
+        return tuple(_WORD.findall(self.rest))
+
+    def at(self, offset: int) -> int:
+        """Return the offset in the file of the character at this offset of ``text``."""
+        start, position = max(piece for piece in self.pieces if piece[0] <= max(offset, 0))
+        return position + offset - start
+
+    def line(self, text: str, offset: int = 0) -> int:
+        """Return the line number, from 1, of the character at this offset."""
+        return text.count("\n", 0, self.at(offset)) + 1
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage, which starts with a FROM.  ``base`` and ``platform`` are as written; ``name`` is lowercase or empty.
+    """A stage: its lowercase name, if any, the folders of the context that it copies, and if it mounts a secret."""
 
-    ``uses`` are the stages or images in ``COPY --from`` and mounts; ``secrets`` are the IDs of mounted secrets.
-    ``folders`` are those of the context that it copies, as far as they are written as ``name/``.
-    """
-
-    index: int
     name: str
-    base: str
-    line: int
-    platform: str = ""
-    args: tuple[Arg, ...] = ()
-    uses: tuple[str, ...] = ()
-    secrets: tuple[str, ...] = ()
-    folders: tuple[str, ...] = ()
-
-    @property
-    def title(self) -> str:
-        """Its name, or its number from 0."""
-        return self.name or str(self.index)
+    folders: frozenset[str] = frozenset()
+    secret: bool = False
 
 
 @dataclass(frozen=True)
 class Dockerfile:
-    """A complete file.  ``args`` are those before the first FROM, the only ones that a FROM can use.
+    """A file: the build ``arguments`` that it declares in any stage, and its stages.
 
     ``path`` is its name in messages; ``heredocs`` is True if it has here-documents, which older builders refuse.
     """
 
     path: str
-    args: tuple[Arg, ...]
+    arguments: frozenset[str]
     stages: tuple[Stage, ...]
-    escape: str = "\\"
     heredocs: bool = False
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the stages that have one."""
-        return tuple(stage.name for stage in self.stages if stage.name)
-
-    @property
-    def arguments(self) -> frozenset[str]:
-        """The names of all ARGs, in any stage."""
-        args = itertools.chain(self.args, *(stage.args for stage in self.stages))
-        return frozenset(arg.name for arg in args)
-
-    def stage(self, target: str = "") -> Stage:
-        """Return the stage with this name or number, by default the last one. Raises CannotTell if there is none."""
-        if not target:
-            return self.stages[-1]
-        stage = self._named(target, len(self.stages)) or self._numbered(target, len(self.stages))
-        if stage is None:
-            known = ", ".join(self.names) or "none with a name"
-            hint = did_you_mean(target.lower(), self.names)
+    def until(self, target: str) -> tuple[Stage, ...]:
+        """Return the stages up to the one with this name or number, by default the last.  Raises CannotTell."""
+        for number, stage in enumerate(self.stages):
+            if target and target.lower() in (stage.name, str(number)):
+                return self.stages[: number + 1]
+        if target or not self.stages:
+            names = [stage.name for stage in self.stages if stage.name]
+            known, hint = ", ".join(names) or "none with a name", did_you_mean(target.lower(), names)
             raise CannotTell(f"{self.path} has no stage {target!r}{hint}; it has {known}.")
-        return stage
-
-    def values(self, arguments: Mapping[str, str]) -> dict[str, str]:
-        """Return the values visible to a FROM: ``arguments``, or the defaults, which may refer to earlier ones."""
-        values: dict[str, str] = {}
-        for arg in self.args:
-            if arg.name in arguments:
-                values[arg.name] = arguments[arg.name]
-            elif arg.default is not None:
-                values[arg.name] = expand(arg.default, values, self.escape)
-        return values
-
-    def base(self, stage: Stage, arguments: Mapping[str, str]) -> str:
-        """Return the image or earlier stage that a stage starts from.  Raises CannotTell if a variable has no value."""
-        base = expand(stage.base, self.values(arguments), self.escape)
-        if base:
-            return base
-        names = re.findall(r"\$\{?(\w+)", stage.base)
-        reason = f"{' and '.join(names)} has no default and no value was passed"
-        declared = [arg.name for arg in self.args]
-        if undeclared := [name for name in names if name not in declared]:
-            reason = f"ARG {undeclared[0]} is not declared before the first FROM"
-        raise CannotTell(f"{self.path}:{stage.line}: FROM {stage.base} is not an image: {reason}.")
-
-    def needed(self, target: str, arguments: Mapping[str, str]) -> tuple[Stage, ...]:
-        """Return the stages that a build of a target runs, in the order of the file."""
-        pending = [self.stage(target)]
-        needed: dict[int, Stage] = {}
-        while pending:
-            stage = pending.pop()
-            if stage.index in needed:
-                continue
-            needed[stage.index] = stage
-            sources = [self._named(self.base(stage, arguments), stage.index)]
-            sources += [self._used(name, stage.index) for name in stage.uses]
-            pending += filter(None, sources)
-        return tuple(needed[index] for index in sorted(needed))
-
-    def images(self, target: str, arguments: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the images that a build of a target starts from or copies from, without ``scratch``."""
-        images: dict[str, None] = {}
-        for stage in self.needed(target, arguments):
-            base = self.base(stage, arguments)
-            if self._named(base, stage.index) is None:
-                images[base] = None
-            for name in stage.uses:
-                if self._used(name, stage.index) is None:
-                    images[name] = None
-        images.pop("scratch", None)
-        return tuple(images)
-
-    def _named(self, name: str, before: int) -> Stage | None:
-        """Return the last stage with this name and a number lower than ``before``."""
-        named = (stage for stage in reversed(self.stages[:before]) if stage.name and stage.name == name.lower())
-        return next(named, None)
-
-    def _numbered(self, number: str, before: int) -> Stage | None:
-        # Python refuses to convert thousands of digits.
-        if number.isdecimal() and len(number) <= 9 and int(number) < before:
-            return self.stages[int(number)]
-        return None
-
-    def _used(self, name: str, before: int) -> Stage | None:
-        return self._numbered(name, before) or self._named(name, before)
+        return self.stages
 
 
 def parse(text: str, path: str = "Dockerfile") -> Dockerfile:
-    """Parse a Dockerfile. Raises CannotTell, with file and line, for syntax that Docker would refuse."""
-    args: list[Arg] = []
+    """Parse a Dockerfile, also one that Docker would refuse."""
     stages: list[Stage] = []
     heredocs = False
     for instruction in instructions(text):
-        line = instruction.line(text)
-        location = f"{path}:{line}"
-        if instruction.unended:
-            raise CannotTell(f"{location}: the here-document {instruction.unended} has no end.")
-        heredocs |= bool(instruction.heredocs)
+        heredocs |= instruction.heredoc
+        words = instruction.words
         if instruction.keyword == "FROM":
-            stages.append(_stage(instruction, len(stages), line, location))
-        elif instruction.keyword == "ARG":
-            if not instruction.words:
-                raise CannotTell(f"{location}: ARG names no argument.")
-            declared = tuple(_arg(word, line) for word in instruction.words)
-            if stages:
-                stages[-1] = replace(stages[-1], args=stages[-1].args + declared)
-            else:
-                args += declared
-        elif not stages:
-            raise CannotTell(f"{location}: {instruction.keyword} is before the first FROM; only ARG may be there.")
-        elif instruction.keyword in HOLDS_HEREDOCS:
-            stages[-1] = _with_sources(stages[-1], instruction)
-    if not stages:
-        raise CannotTell(f"{path} has no FROM, so it builds nothing.")
-    return Dockerfile(path, tuple(args), tuple(stages), directives(text).get("escape", "\\"), heredocs)
+            stages.append(Stage(words[-1].lower() if len(words) > 2 and words[-2].upper() == "AS" else ""))
+        elif instruction.keyword == "COPY" and stages and not any(word.startswith("--from") for word in words):
+            folders = frozenset(word for word in words[:-1] if _FOLDER.fullmatch(word))
+            stages[-1] = replace(stages[-1], folders=stages[-1].folders | folders)
+        elif instruction.keyword == "RUN" and stages and any(_SECRET.match(word) for word in words):
+            stages[-1] = replace(stages[-1], secret=True)
+    return Dockerfile(path, arguments(text) - PREDEFINED, tuple(stages), heredocs)
 
 
 def arguments(text: str) -> frozenset[str]:
-    """Return the build arguments declared in any stage of a Dockerfile, and the predefined ones.
-
-    The file may be one that Docker would refuse.
-    """
+    """Return the build arguments declared in any stage of a Dockerfile, and the predefined ones."""
     names = set(PREDEFINED)
     for instruction in instructions(text):
         if instruction.keyword == "ARG":
@@ -195,44 +121,76 @@ def arguments(text: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def _arg(word: str, line: int) -> Arg:
-    name, equals, default = word.partition("=")
-    return Arg(name, default if equals else None, line)
+def instructions(text: str) -> Iterator[Instruction]:
+    """Yield the instructions of a Dockerfile without the content of here-documents.
+
+    Comment lines and empty lines inside a continued instruction are dropped, and the directive ``escape`` may choose
+    a different continuation character (https://docs.docker.com/reference/dockerfile/#format).
+    """
+    escape = re.escape(_escape(text))
+    continues = re.compile(rf"(?<!{escape}){escape}[ \t]*$")
+    lines = _lines(text)
+    joined = ""
+    pieces: list[tuple[int, int]] = []
+    for start, body in lines:
+        if not body.strip() or body.lstrip().startswith("#"):
+            continue
+        pieces.append((len(joined), start))
+        if continuation := continues.search(body):
+            joined += body[: continuation.start()]
+            continue
+        joined += body
+        if joined.strip():
+            instruction = Instruction(joined, tuple(pieces))
+            yield replace(instruction, heredoc=_skip_heredocs(instruction, lines))
+        joined, pieces = "", []
+    if joined.strip():
+        yield Instruction(joined, tuple(pieces))
 
 
-def _stage(instruction: Instruction, index: int, line: int, location: str) -> Stage:
-    words = list(instruction.words)
-    platform = name = ""
-    while words and words[0].startswith("--platform="):
-        platform = words.pop(0).partition("=")[2]
-    if len(words) == 3 and words[1].upper() == "AS":
-        name = words.pop().lower()
-        words.pop()
-        if not _STAGE_NAME.fullmatch(name):
-            expected = "expected a letter, then letters, digits, _, . or -"
-            raise CannotTell(f"{location}: {name!r} is not a stage name: {expected}")
-    if len(words) != 1 or words[0].startswith("--"):
-        expected = "expected FROM [--platform=…] IMAGE [AS NAME]"
-        raise CannotTell(f"{location}: {expected}, found FROM {instruction.rest[:80]}.")
-    return Stage(index, name, words[0], line, platform)
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the offset and text of each line, without its end and without a byte order mark."""
+    position = 0
+    for line in text.split("\n"):
+        body = line if position else line.removeprefix("\ufeff")
+        yield position + len(line) - len(body), body.rstrip("\r")
+        position += len(line) + 1
 
 
-def _with_sources(stage: Stage, instruction: Instruction) -> Stage:
-    """Return the stage with the stages or images, and the secrets, in the flags of COPY, ADD or RUN."""
-    uses, secrets = dict.fromkeys(stage.uses), dict.fromkeys(stage.secrets)
-    for word in instruction.words:
-        flag, _, value = word.partition("=")
-        if not flag.startswith("--"):
+def _escape(text: str) -> str:
+    """Return the escape character by the parser directives, which stand before anything else, including comments."""
+    for _, line in _lines(text):
+        match = _DIRECTIVE.fullmatch(line)
+        if match is None or not match[2].strip():
             break
-        if flag == "--from":
-            uses[value] = None
-        elif flag == "--mount":
-            options = dict(part.partition("=")[::2] for part in value.split(","))
-            if options.get("from"):
-                uses[options["from"]] = None
-            if options.get("type") == "secret":
-                secrets[options.get("id") or options.get("target", "").rpartition("/")[2]] = None
-    folders = list(stage.folders)
-    if instruction.keyword == "COPY" and not any(word.startswith("--from") for word in instruction.words):
-        folders += [word for word in instruction.words[:-1] if _FOLDER.fullmatch(word)]
-    return replace(stage, uses=tuple(uses), secrets=tuple(secrets), folders=tuple(folders))
+        if match[1].lower() == "escape" and match[2].strip() in ("\\", "`"):
+            return match[2].strip()
+    return "\\"
+
+
+def _skip_heredocs(instruction: Instruction, lines: Iterator[tuple[int, str]]) -> bool:
+    """Consume the lines of an instruction's here-documents; return True if it has any."""
+    if instruction.keyword == "ONBUILD":
+        instruction = Instruction(instruction.rest or "ONBUILD", ((0, 0),))
+    if instruction.keyword not in _HOLDS_HEREDOCS or _is_json(instruction):
+        return False
+    found = False
+    for word in instruction.words:
+        match = _HEREDOC.fullmatch(word)
+        if name := re.sub(r"[\"'\\]", "", match[2]) if match else "":
+            found = True
+            for _, line in lines:
+                if (line.lstrip("\t") if match and match[1] else line) == name:
+                    break
+    return found
+
+
+def _is_json(instruction: Instruction) -> bool:
+    """Return True for the exec form: a JSON list of strings after the flags."""
+    import json  # only commands with << in them need it
+
+    plain = re.sub(r"^(?:--\S+\s+)*", "", instruction.rest)
+    try:
+        return "<<" in plain and plain.startswith("[") and isinstance(json.loads(plain), list)
+    except (ValueError, RecursionError):
+        return False

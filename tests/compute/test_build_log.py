@@ -51,11 +51,11 @@ ERROR: failed to solve: process "/bin/sh -c echo one" did not complete successfu
 
 def read(text: str) -> tuple[BuildLog, list[str]]:
     log = BuildLog()
-    return log, [str(step) for line in text.splitlines() if (step := log.take(line))]
+    return log, [step for line in text.splitlines() if (step := log.take(line))]
 
 
 def explain(text: str, killed: str = ""):
-    return read(text)[0].explain(("nvcr.io/nvidia/pytorch:26.04-py3",), killed)
+    return read(text)[0].explain(killed)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def explain(text: str, killed: str = ""):
 )
 def test_lines_that_start_no_instruction(text):
     log, steps = read(text)
-    assert (steps, log.current, log.steps) == ([], None, 0)
+    assert (steps, log.current, log.steps) == ([], "", 0)
     told = explain(text)
     assert told.sentence == "The build failed before the first instruction."
     assert told.pitfalls == ()
@@ -71,60 +71,58 @@ def test_lines_that_start_no_instruction(text):
 
 def test_each_step_is_reported_once():
     assert read(BUILDAH)[1] == [
-        "stage 0, step 1 of 2: FROM nvcr.io/nvidia/pytorch:26.04-py3 AS helper",
-        "stage 0, step 2 of 2: RUN echo made > /made",
-        "stage 1, step 1 of 5: FROM nvcr.io/nvidia/pytorch:26.04-py3 AS main",
-        "stage 1, step 2 of 5: ARG UV_VERSION=1",
-        "stage 1, step 3 of 5: COPY --from=helper /made /made",
-        "stage 1, step 4 of 5: RUN echo one &&     uv sync --locked",
+        "[1/2] STEP 1/2: FROM nvcr.io/nvidia/pytorch:26.04-py3 AS helper",
+        "[1/2] STEP 2/2: RUN echo made > /made",
+        "[2/2] STEP 1/5: FROM nvcr.io/nvidia/pytorch:26.04-py3 AS main",
+        "[2/2] STEP 2/5: ARG UV_VERSION=1",
+        "[2/2] STEP 3/5: COPY --from=helper /made /made",
+        "[2/2] STEP 4/5: RUN echo one &&     uv sync --locked",
     ]
     assert read(DOCKER + DOCKER_END)[1] == [
-        "stage helper, step 1 of 2: FROM nvcr.io/nvidia/pytorch:26.04-py3@sha256:00",
-        "stage helper, step 2 of 2: RUN echo made > /made",
-        "stage main, step 2 of 4: COPY --from=helper /made /made",
-        "stage main, step 3 of 4: RUN echo one &&     uv sync --locked",
+        "[helper 1/2] FROM nvcr.io/nvidia/pytorch:26.04-py3@sha256:00",
+        "[helper 2/2] RUN echo made > /made",
+        "[main 2/4] COPY --from=helper /made /made",
+        "[main 3/4] RUN echo one &&     uv sync --locked",
     ]
 
 
 @pytest.mark.parametrize(
     ("text", "step"),
     [
-        (BUILDAH + BUILDAH_END, "stage 1, step 4 of 5"),
-        (DOCKER + DOCKER_END, "stage main, step 3 of 4"),
-        ((DOCKER + DOCKER_END).replace("[main 3/4]", "[linux/arm64 main 3/4]"), "stage main, step 3 of 4"),
-        ("\x1b[1m" + (BUILDAH + BUILDAH_END).replace("\n", "\x1b[0m\r\n"), "stage 1, step 4 of 5"),
+        (BUILDAH + BUILDAH_END, "[2/2] STEP 4/5:"),
+        (DOCKER + DOCKER_END, "[main 3/4]"),
+        ((DOCKER + DOCKER_END).replace("[main 3/4]", "[linux/arm64 main 3/4]"), "[linux/arm64 main 3/4]"),
+        ("\x1b[1m" + (BUILDAH + BUILDAH_END).replace("\n", "\x1b[0m\r\n"), "[2/2] STEP 4/5:"),
     ],
 )
 def test_the_first_failing_instruction_is_named_with_its_pitfall(text, step):
     told = explain(text)
     command = "RUN echo one &&     uv sync --locked"
-    assert told.sentence == f"The build failed with exit status 2 at {step}: {command}."
+    assert told.sentence == f"The build failed with exit status 2 at {step} {command}."
     assert [it.cause for it in told.pitfalls] == ["uv.lock is older than pyproject.toml."]
     assert STALE.strip() in "\n".join(told.lines)
 
 
 def test_an_unavailable_base_image_is_distinguished_from_a_failed_instruction():
     told = explain("[1/2] STEP 1/2: FROM nvcr.io/nvidia/pytorch:26.04-py3 AS helper\nmanifest unknown\n")
-    assert told.sentence.startswith("The base image could not be used: stage 0, step 1 of 2: FROM ")
+    assert told.sentence.startswith("The base image could not be used: [1/2] STEP 1/2: FROM ")
     assert ["tag" in pitfall.cause for pitfall in told.pitfalls] == [True]
     told = explain("#2 [internal] load metadata for nvcr.io/nvidia/pytorch:26.04-py3\n#2 ERROR: unauthorized: no\n")
-    assert told.sentence == "The build failed before the first instruction, with nvcr.io/nvidia/pytorch:26.04-py3."
+    assert told.sentence == "The build failed before the first instruction."
     assert "login" in told.pitfalls[0].cause
 
 
 def test_a_killed_build_is_distinguished_from_a_failed_one():
     told = explain("", "SIGKILL").sentence
     assert told.startswith("The build was ended by SIGKILL before the first instruction. No image was tagged; ")
-    assert explain(BUILDAH, "SIGKILL").sentence.startswith(
-        "The build was ended by SIGKILL at stage 1, step 4 of 5: RUN"
-    )
+    assert explain(BUILDAH, "SIGKILL").sentence.startswith("The build was ended by SIGKILL at [2/2] STEP 4/5: RUN")
 
 
 def test_an_endless_logs_last_part_is_kept():
     log = BuildLog()
     for number in range(100_000):
         log.take(f"line {number} " + "x" * 100_000 if number % 1000 == 0 else f"line {number}")
-    told = log.explain(())
+    told = log.explain()
     assert told.lines[-1] == "line 99999"
     assert len(told.lines) == 40
 

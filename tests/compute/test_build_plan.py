@@ -44,10 +44,8 @@ def test_megatron_lm_is_built_from_its_pin_in_every_layout(number, image_type, d
     assert (made.base, made.source) == (image(tag), source)
     given = {"FROM_IMAGE_NAME": image(tag)} | ({"IMAGE_TYPE": image_type} if typed else {})
     assert dict(made.command.arguments) == given
-    assert made.images == (image(tag),)
-    assert made.stages == ("main",)
     assert made.command.tag == ("megatron-lm:local" if image_type == "dev" else "megatron-lm:local-lts")
-    assert (made.warnings, made.command.secrets) == ((), ())
+    assert made.warnings == ()
 
 
 def test_the_argument_list_of_each_engine():
@@ -96,15 +94,8 @@ def test_the_folders_that_the_target_copies_are_known():
 
 
 def test_the_stage_with_an_internal_secret_is_refused():
-    says = (
-        r"^The stage jet of docker/Dockerfile\.ci\.dev needs the build secret JET_URLS, which only its owners have\. "
-        r"Build a stage without: main\. Nothing was built\.$"
-    )
-    with pytest.raises(Refused, match=says):
+    with pytest.raises(Refused, match=r"^The stage jet of docker/Dockerfile\.ci\.dev needs .* with --target: main\."):
         plan(megatron(4), MEGATRON_LM, request=BuildRequest(target="jet"))
-    made = plan(megatron(4), MEGATRON_LM, request=BuildRequest(target="jet", secrets=("JET_URLS",)))
-    assert (made.stages, made.command.secrets) == (("main", "jet"), ("JET_URLS",))
-    assert "--secret=id=JET_URLS,env=JET_URLS" in made.command.words(Engine("docker"))
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_the_internal_image_is_pulled_from_the_host_of_the_remote(checkout: Chec
     [
         ({"how": "guess"}, "how='guess'"),
         ({"arguments": "--target nowhere"}, "has no stage 'nowhere'"),
-        ({"arguments": "--target=jet"}, "needs the build secret JET_INDEX_URLS"),
+        ({"arguments": "--target=jet"}, "needs a build secret"),
         (
             {"arguments": "--build-arg NCCL_VERSON=1"},
             r"declares no ARG NCCL_VERSON \(did you mean NCCL_VERSION\?\)",
@@ -151,7 +151,6 @@ def test_an_impossible_build_is_refused_before_it_starts(
         ("--build-arg NCCL", "--build-arg 'NCCL' is not"),
         ("--build-arg A=1 --build-arg --x=2", "cannot be read"),
         ("--build-arg API_TOKEN=correct-horse-battery", "API_TOKEN"),
-        ('--secret "the secret\'s value!"', "--secret takes the name"),
         ("correct-horse", "options of docker build"),
         ("--tag '--tag=x'", "cannot be read"),
         ("--tag Megatron", "--tag 'Megatron'"),
@@ -163,15 +162,12 @@ def test_invalid_arguments_are_refused_without_their_values(arguments: str, name
     with pytest.raises(RunbookError, match=named) as raised:
         parse_request(arguments)
     assert "correct-horse" not in str(raised.value)
-    assert "secret's value" not in str(raised.value)
 
 
 def test_arguments_are_options_of_docker_build() -> None:
-    words = "--target main --build-arg NCCL_VERSION=2.30 --build-arg=UV=1 --tag megatron-lm:mine --secret id=A,env=A"
-    request = parse_request(f"{words} --secret B --file docker/D")
-    assert request == BuildRequest(
-        {"NCCL_VERSION": "2.30", "UV": "1"}, "main", "docker/D", "megatron-lm:mine", ("A", "B")
-    )
+    words = "--target main --build-arg NCCL_VERSION=2.30 --build-arg=UV=1 --tag megatron-lm:mine"
+    request = parse_request(f"{words} --file docker/D")
+    assert request == BuildRequest({"NCCL_VERSION": "2.30", "UV": "1"}, "main", "docker/D", "megatron-lm:mine")
     assert parse_request("") == BuildRequest()
     assert parse_request("--tag 127.0.0.1:5000/x/y:1").tag == "127.0.0.1:5000/x/y:1"
 

@@ -11,9 +11,7 @@ from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.system import subprocess_lines
 
 DOCKERFILE = "ARG BASE\nFROM ${BASE} AS main\nRUN make\n"
-PLAN = BuildPlan(
-    "x", BuildCommand("Dockerfile", "main", (("BASE", "b:1"),), "x:local", "linux/amd64"), "b:1", "pin:1", ("b:1",)
-)
+PLAN = BuildPlan("x", BuildCommand("Dockerfile", "main", (("BASE", "b:1"),), "x:local", "linux/amd64"), "b:1", "pin:1")
 DAEMON = "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
 DENIED = "permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock"
 
@@ -117,7 +115,7 @@ def docker(folder: Path, script: str, env: dict[str, str] | None = None) -> tupl
 def test_docker_builds_with_progress(tmp_path):
     done, said = docker(tmp_path, f"{PROGRESS}printf sha256:0123 > {tmp_path}/id")
     assert (done.image, done.steps, done.failure) == ("sha256:0123", 2, None)
-    assert said == ["stage main, step 1 of 2: FROM b:1", "stage main, step 2 of 2: RUN make"]
+    assert said == ["[main 1/2] FROM b:1", "[main 2/2] RUN make"]
     assert (tmp_path / "log").read_text().splitlines()[1] == "#4 [main 1/2] FROM b:1"
 
 
@@ -125,7 +123,7 @@ def test_docker_that_fails_is_explained(tmp_path):
     told = "#5 1.0 c++: fatal error: Killed signal terminated program cc1plus"
     done, _ = docker(tmp_path, f"{PROGRESS}echo '{told}'; echo '#5 ERROR: exit code: 2'; exit 1")
     assert done.failure is not None
-    assert done.failure.sentence == "The build failed with exit status 2 at stage main, step 2 of 2: RUN make."
+    assert done.failure.sentence == "The build failed with exit status 2 at [main 2/2] RUN make."
     assert [it.sign for it in done.failure.pitfalls] == ["A process was killed."]
 
 

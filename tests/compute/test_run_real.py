@@ -55,7 +55,7 @@ def plan(root: Path, text: str, **more: object) -> BuildPlan:
         "Dockerfile", "main", (("FROM_IMAGE_NAME", BASE),), f"x:{root.name.lower()}", "linux/amd64"
     )  # fmt: skip
     given = {name: more.pop(name) for name in vars(command).keys() & more.keys()}
-    made = BuildPlan("x", replace(command, **given), BASE, "pin:1", images=(BASE,))  # type: ignore[arg-type]
+    made = BuildPlan("x", replace(command, **given), BASE, "pin:1")  # type: ignore[arg-type]
     return replace(made, **more)  # type: ignore[arg-type]
 
 
@@ -139,20 +139,10 @@ def test_a_failing_instruction_is_named_with_its_pitfall(built: Place, tmp_path:
     ],
 )
 def test_an_unusable_base_is_reported_separately(built: Place, tmp_path: Path, base: str, sign: str) -> None:
-    done = build(built, tmp_path, FILE, arguments=(("FROM_IMAGE_NAME", base),), images=(base,))
+    done = build(built, tmp_path, FILE, arguments=(("FROM_IMAGE_NAME", base),))
     assert done.failure is not None
     assert sign in [it.sign for it in done.failure.pitfalls], done.failure
     assert tagged(built, tmp_path) == ""
-
-
-def test_a_stack_of_images_is_built_on_each_other(built: Place, tmp_path: Path) -> None:
-    first = build(built, tmp_path, FILE, tag="stack-one:local")
-    text = "ARG BASE\nFROM ${BASE} AS final\nRUN cat /made > /again\n"
-    (tmp_path / "two").mkdir()
-    given = {"arguments": (("BASE", "stack-one:local"),), "images": ("stack-one:local",), "target": "final"}
-    second = build(built, tmp_path / "two", text, **given)
-    assert (first.failure, second.failure) == (None, None)
-    assert engines.inside(ENGINE, second.image, ["cat", "/again"], 30, built.env) == "made\n"
 
 
 def test_a_pulled_image_is_there_and_one_that_cannot_be_pulled_is_explained(built: Place, tmp_path: Path) -> None:
@@ -163,23 +153,6 @@ def test_a_pulled_image_is_there_and_one_that_cannot_be_pulled_is_explained(buil
     assert missing.failure is not None
     assert missing.failure.sentence == f"{BASE}x could not be pulled."
     assert [it.sign for it in missing.failure.pitfalls] == ["The registry has no such image."]
-
-
-def test_a_secret_is_mounted_and_seen_nowhere(built: Place, tmp_path: Path) -> None:
-    text = f"{FILE}RUN --mount=type=secret,id=INDEX_URLS cat /run/secrets/INDEX_URLS\n"
-    env = {"INDEX_URLS": "https://user:hunter2@index.invalid\nsecond-line-of-it"}
-    said: list[str] = []
-    made = plan(tmp_path, text, secrets=("INDEX_URLS",))
-    done = engines.build(made, ENGINE, tmp_path, tmp_path / "build.log", said.append, {**built.env, **env})
-    assert done.failure is None
-    log = (tmp_path / "build.log").read_text()
-    assert "***" in log
-    for secret in ("hunter2", "index.invalid", "second-line"):
-        assert secret not in log
-        assert secret not in " ".join(made.command.words(ENGINE))
-        assert secret not in " ".join(said)
-    with pytest.raises(RunbookError, match="needs INDEX_URLS as secret"):
-        engines.build(made, ENGINE, tmp_path, tmp_path / "build.log", said.append, built.env)
 
 
 SLOW = f"{FILE}RUN echo slow > /slow && sleep 600\n"

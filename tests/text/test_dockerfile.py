@@ -3,21 +3,18 @@
 import pytest
 
 from runbook_lib.errors import CannotTell
-from runbook_lib.text.dockerfile import Arg, arguments, parse
-from runbook_lib.text.dockerfile_syntax import expand, instructions
+from runbook_lib.text.dockerfile import Stage, arguments, instructions, parse
 
 TWO = """\
 ARG BASE=busybox:1
-ARG LATE=two
 FROM --platform=$BUILDPLATFORM $BASE AS One
 ARG A=1 B="b c"
-RUN --mount=type=secret,id=TOKEN --mount=type=bind,from=tools,source=/x,target=/x true
+COPY a.txt assets/ ../up/ $X/ d*/ /x/
+COPY --from=tools/ b/ /y/
 FROM ${LATE:-one} as two
-ARG BASE
-COPY --from=One /a /b
-COPY --from=registry.example/tools:1 /t /t
+RUN --mount=type=bind,source=/x --mount=id=T,type=secret true
+COPY docs/ /z/
 FROM one
-COPY --from=0 /a /c
 """
 
 
@@ -27,8 +24,8 @@ COPY --from=0 /a /c
 )
 def test_text_without_instructions(text):
     assert list(instructions(text)) == []
-    with pytest.raises(CannotTell, match=r"^docker/D has no FROM"):
-        parse(text, "docker/D")
+    with pytest.raises(CannotTell, match=r"^docker/D has no stage"):
+        parse(text, "docker/D").until("")
 
 
 @pytest.mark.parametrize(
@@ -80,35 +77,19 @@ def test_an_instruction_knows_its_line_through_comments_and_continuations():
     assert (third.keyword, third.rest) == ("USER", "me")
 
 
-def test_stages_have_arguments_bases_and_sources():
+def test_stages_have_names_folders_and_secrets():
     dockerfile = parse(TWO)
-    assert dockerfile.args == (Arg("BASE", "busybox:1", 1), Arg("LATE", "two", 2))
-    one, two, last = dockerfile.stages
-    assert (one.name, one.base, one.platform, one.line) == ("one", "$BASE", "$BUILDPLATFORM", 3)
-    assert one.args == (Arg("A", "1", 4), Arg("B", '"b c"', 4))
-    assert (one.uses, one.secrets) == (("tools",), ("TOKEN",))
-    assert two.args == (Arg("BASE", None, 7),)
-    assert two.uses == ("One", "registry.example/tools:1")
-    assert (last.name, last.title, last.base) == ("", "2", "one")
-    assert dockerfile.names == ("one", "two")
-    assert dockerfile.arguments == {"BASE", "LATE", "A", "B"}
+    assert dockerfile.arguments == {"BASE", "A", "B"}
+    assert dockerfile.stages == (
+        Stage("one", frozenset({"assets/"})), Stage("two", frozenset({"docs/"}), secret=True), Stage("")
+    )  # fmt: skip
+    assert not dockerfile.heredocs
+    assert parse("FROM a\nRUN <<EOF\nx\nEOF\n").heredocs
 
 
-def test_a_build_runs_only_the_stages_it_needs():
-    dockerfile = parse(TWO)
-    assert [stage.title for stage in dockerfile.needed("one", {})] == ["one"]
-    assert [stage.title for stage in dockerfile.needed("", {})] == ["one", "2"]
-    assert [stage.title for stage in dockerfile.needed("TWO", {"LATE": ""})] == ["one", "two"]
-    assert dockerfile.images("one", {"BASE": "x:2"}) == ("x:2", "tools")
-    assert dockerfile.images("two", {"LATE": "y:1"}) == ("busybox:1", "tools", "y:1", "registry.example/tools:1")
-    # A stage cannot begin with itself: the name is then that of an image.
-    assert dockerfile.images("two", {}) == ("busybox:1", "tools", "two", "registry.example/tools:1")
-    assert parse("FROM scratch").images("", {}) == ()
-
-
-@pytest.mark.parametrize(("target", "index"), [("", 2), ("one", 0), ("ONE", 0), ("1", 1), ("two", 1)])
-def test_a_stage_is_found_by_name_or_number(target, index):
-    assert parse(TWO).stage(target).index == index
+@pytest.mark.parametrize(("target", "count"), [("", 3), ("one", 1), ("ONE", 1), ("1", 2), ("two", 2)])
+def test_a_stage_is_found_by_name_or_number(target, count):
+    assert len(parse(TWO).until(target)) == count
 
 
 @pytest.mark.parametrize(
@@ -118,68 +99,10 @@ def test_a_stage_is_found_by_name_or_number(target, index):
         (TWO, "3", "'3'.*one, two"),
         ("FROM a", "main", "'main'"),
     ],
-)
+)  # fmt: skip
 def test_a_missing_stage_is_named_with_the_known_ones(text, target, named):
     with pytest.raises(CannotTell, match=f"Dockerfile.*{named}"):
-        parse(text).stage(target)
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("RUN a\nFROM b", "Dockerfile:1: RUN"),
-        ("ARG\nFROM b", "Dockerfile:1: ARG"),
-        ("FROM", r"Dockerfile:1: expected FROM \[--platform=…\] IMAGE \[AS NAME\]"),
-        ("FROM a b", "found FROM a b"),
-        ("FROM a to b", "found FROM a to b"),
-        ("FROM --pull=yes a", "found FROM --pull=yes a"),
-        ("FROM a AS 1st", "Dockerfile:1: '1st'"),
-        ("FROM a\nRUN <<EOF\nx", "Dockerfile:2: .*EOF"),
-    ],
-)
-def test_syntax_that_docker_refuses_is_refused(text, named):
-    with pytest.raises(CannotTell, match=named):
-        parse(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "arguments", "named"),
-    [
-        ("ARG B\nFROM $B", {}, r"Dockerfile:2: FROM \$B .*B has no default"),
-        ("FROM $B\nARG B=1", {}, r"Dockerfile:1: FROM \$B .*ARG B is not declared before the first FROM"),
-        ("ARG B=x\nFROM $B", {"B": ""}, r"FROM \$B"),
-        ("ARG B\nFROM ${B#x}", {}, r"\$\{B#x\}"),
-    ],
-)  # fmt: skip
-def test_a_base_without_a_value_is_refused(text, arguments, named):
-    dockerfile = parse(text)
-    with pytest.raises(CannotTell, match=named):
-        dockerfile.base(dockerfile.stages[0], arguments)
-
-
-def test_a_default_may_name_those_before_it():
-    dockerfile = parse('ARG T=26.04\nARG B="x:$T"\nARG C=${B}-py3\nFROM $C')
-    assert dockerfile.images("", {}) == ("x:26.04-py3",)
-    assert dockerfile.images("", {"T": "1"}) == ("x:1-py3",)
-    assert dockerfile.images("", {"C": "$T"}) == ("$T",)  # what is given is not replaced again
-
-
-@pytest.mark.parametrize(
-    ("word", "expected"),
-    [
-        ("", ""), ("plain", "plain"), ("$A", "1"), ("${A}b", "1b"), ("$N", ""), ("a$", "a$"), ("'$A'", "$A"),
-        ('"$A b"', "1 b"), (r"\$A", "$A"), (r'"\$A\x"', r"$A\x"), ("${N:-x}", "x"), ("${E:-x}", "x"), ("${E-x}", ""),
-        ("${A:+y}", "y"), ("${N:+y}", ""), ("${E+y}", "y"), ("${N:-$A}", "1"),
-        ("${A:?no}", "1"), ("a'b'\"c\"", "abc"),
-    ],
-)  # fmt: skip
-def test_words_lose_quotes_and_variables(word, expected):
-    assert expand(word, {"A": "1", "E": ""}) == expected
-
-
-def test_a_required_value_is_missing():
-    with pytest.raises(CannotTell, match=r"N needs a value: give it\."):
-        expand("${N:?give it}", {})
+        parse(text).until(target)
 
 
 @pytest.mark.parametrize(

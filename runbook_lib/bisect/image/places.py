@@ -252,7 +252,7 @@ class SlurmPlace:
             raise Unreachable(f"Job {entry.job} is still {test.word}. Run the same command again to continue.")
         if test.state == "TIMEOUT":
             problem = f"it took longer than {self.request.minutes} minutes"
-        elif test.state not in ("COMPLETED", "FAILED"):
+        elif test.state not in ("COMPLETED", "FAILED") or entry.exit_record is None:  # its node may have failed
             problem = f"Slurm reports {test.word} for job {entry.job}"
         node = next((line.removeprefix(_STARTED).strip() for line in output if line.startswith(_STARTED)), "")
         return RunEnd(test.code, _elapsed(entry.folder), node, output, problem, error)

@@ -15,6 +15,10 @@ code=0
 # `bash` reads the task's file on each node; each node's output goes into a file of its own.
 srun --ntasks="$NNODES" --ntasks-per-node=1 --kill-on-bad-exit=1 --output="$folder/node-%n.out.log" \
     --error="$folder/node-%n.err.log" @SRUN@ "$folder/task.sh" || code=$?
+if [[ $code != 0 && $(scontrol show job "$SLURM_JOB_ID" || :) == *" PreemptTime="[0-9]* ]]; then
+    # The job is being preempted: Slurm ends it, and says so in its log.
+    sleep 3600
+fi
 echo "$SLURM_JOB_ID $code" >"$folder/ended.tmp"
 mv "$folder/ended.tmp" "$folder/ended"
 exit "$code"
