@@ -69,7 +69,10 @@ class Opened:
 
 @dataclass
 class World:
-    """``steps`` are the accounts of all runs so far; ``forge`` is for what others do, and for what fails."""
+    """``steps`` are the accounts of all runs so far; ``forge`` is for what others do, and for what fails.
+
+    With ``listen`` the server of the forge is there for other processes, too.
+    """
 
     home: Path
     forge: Controls
@@ -77,6 +80,7 @@ class World:
     undo: ExitStack
     steps: list[Recorder] = field(default_factory=list)
     services: Services = ONLINE
+    listen: bool = False
 
     @property
     def checkout(self) -> Checkout:
@@ -104,7 +108,7 @@ class World:
         return self.undo.enter_context(
             ControlledForge(
                 self.home / "forge.sqlite", self.remote, clock=hub.clock,
-                forks={CONTRIBUTOR: self.fork}, ci_seconds=hub.seconds,
+                forks={CONTRIBUTOR: self.fork}, ci_seconds=hub.seconds, listen=self.listen,
             )
         )  # fmt: skip
 

@@ -48,8 +48,8 @@ def served(bare: Path, home: Path) -> Iterator[None]:
     """Serve a bare repository by the practice forge, and images, as the environment of notebooks names them."""
     name = f"practice/{bare.stem}"
     with (
-        ControlledForge(home / "forge.sqlite", bare, repository=name) as forge,
-        closing(RegistryServer()) as images,
+        ControlledForge(home / "forge.sqlite", bare, repository=name, listen=True) as forge,
+        closing(RegistryServer(listen=True)) as images,
         pytest.MonkeyPatch.context() as patch,
     ):
         for variable, value in {

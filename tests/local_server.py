@@ -1,12 +1,15 @@
-"""HTTP servers for this machine only, in daemon threads of this process."""
+"""HTTP servers for this machine only: within this process, or in one of its threads for other processes."""
 
+import itertools
 import json
 import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
+import httpx
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import BaseConverter
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
@@ -22,26 +25,58 @@ class LimitedRequest(Request):
     max_content_length = 1 << 20
 
 
-class LoopbackServer:
-    """A server that answers requests to a port of 127.0.0.1 until it is closed.  Nothing is logged."""
+#: What answers within this process, by a port that nothing listens on.
+_answering: dict[int, Callable[..., Any]] = {}
+_ports = itertools.count(1)
+_send = httpx.HTTPTransport.handle_request
 
-    def __init__(self, answer: Callable[[Request], Response], port: int = 0, *, name: str) -> None:
+
+def _answer_here(transport: httpx.HTTPTransport, request: httpx.Request) -> httpx.Response:
+    if (application := _answering.get(request.url.port or 0)) is None:
+        return _send(transport, request)
+    try:
+        return httpx.WSGITransport(application).handle_request(request)
+    except ConnectionError as error:
+        raise httpx.ReadError(str(error)) from error
+
+
+httpx.HTTPTransport.handle_request = _answer_here  # type: ignore[method-assign]
+
+
+class LoopbackServer:
+    """A server at an address of 127.0.0.1 until it is closed.  Nothing is logged.
+
+    Requests of this process reach it without a socket, unless it has to ``listen`` for those of others.
+    """
+
+    def __init__(
+        self, answer: Callable[[Request], Response], port: int = 0, *, name: str, listen: bool = False
+    ) -> None:
         """Listen on ``port``, so that addresses written down stay valid; on any free port if it is taken."""
 
         @LimitedRequest.application
         def application(request: Request) -> Response:
+            # Of a fault that closes the connection.
+            request.environ.setdefault("werkzeug.socket", SimpleNamespace(shutdown=lambda _: None))
             return answer(request)
 
-        with _listen(port) as listener:
-            self._server = _QuietServer("127.0.0.1", 0, application, _QuietHandler, fd=listener.fileno())
-        self.port = self._server.port
+        self._server: _QuietServer | None = None
+        self.port = next(_ports)
+        if listen:
+            with _listen(port) as listener:
+                self._server = _QuietServer("127.0.0.1", 0, application, _QuietHandler, fd=listener.fileno())
+            self.port = self._server.port
+            Thread(target=self._server.serve_forever, args=(0.05,), name=name, daemon=True).start()
+        else:
+            _answering[self.port] = application
         self.url = f"http://127.0.0.1:{self.port}"
-        Thread(target=self._server.serve_forever, args=(0.05,), name=name, daemon=True).start()
 
     def close(self) -> None:
         """Stop answering.  May be called twice."""
-        self._server.shutdown()
-        self._server.server_close()
+        _answering.pop(self.port, None)
+        if self._server:
+            self._server.shutdown()
+            self._server.server_close()
 
 
 class NumberConverter(BaseConverter):

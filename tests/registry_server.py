@@ -97,9 +97,9 @@ def _blob(media_type: str, document: Mapping[str, object]) -> Blob:
 class RegistryServer(LoopbackServer):
     """The registry.  ``stored`` is what it serves; by default the images of all practice months."""
 
-    def __init__(self, port: int = 0, stored: RegistryContent | None = None) -> None:
+    def __init__(self, port: int = 0, stored: RegistryContent | None = None, *, listen: bool = False) -> None:
         self._stored = stored or content()
-        super().__init__(self.answer, port, name="practice registry")
+        super().__init__(self.answer, port, name="practice registry", listen=listen)
 
     def answer(self, request: Request) -> Response:
         """Answer one request."""

@@ -39,7 +39,7 @@ class Watched:
     def offer(self, *offered: str) -> None:
         """Offer the images of these months, those of 2026 and any later one."""
         known = {month: months().get(month) or months()["26.04"] for month in offered}
-        server = RegistryServer(stored=content(known))  # an opened pull request is the work of a kernel, which asks it
+        server = RegistryServer(stored=content(known), listen=self.world.listen)
         self._undo.callback(server.close)
         self._patch.setenv("RUNBOOK_REGISTRY", server.url)
 
@@ -75,8 +75,10 @@ class Watched:
 
 
 @contextmanager
-def watched(home: Path) -> Iterator[Watched]:
+def watched(home: Path, *, listen: bool = False) -> Iterator[Watched]:
+    """Yield one; with ``listen`` its servers are there for kernels and commands, too."""
     with ExitStack() as undo:
         patch = undo.enter_context(pytest.MonkeyPatch.context())
         made = undo.enter_context(world(home))
+        made.listen = listen
         yield Watched(made, undo, patch)

@@ -16,8 +16,8 @@ FREEZE = "hold: [{tag: '*', reason: release freeze}]"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Watched]:
-    with watched(tmp_path) as made:
+def place(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Watched]:
+    with watched(tmp_path, listen=request.node.get_closest_marker("slow") is not None) as made:
         yield made
 
 

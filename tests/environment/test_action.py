@@ -145,7 +145,7 @@ class Recorded:
 
 @pytest.fixture
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorded]:
-    with watched(tmp_path) as place:
+    with watched(tmp_path, listen=True) as place:
         yield Recorded(place, monkeypatch)
 
 

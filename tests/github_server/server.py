@@ -60,7 +60,7 @@ class Forge:
 
     def __init__(
         self, state: Path, remote: Path, *, clock: Callable[[], float] | None = time.time,
-        forks: Mapping[str, Path] | None = None, ci_seconds: float = CI_SECONDS,
+        forks: Mapping[str, Path] | None = None, ci_seconds: float = CI_SECONDS, listen: bool = False,
     ) -> None:  # fmt: skip
         """Serve the bare git repository ``remote``; ``state`` is the forge's SQLite file.
 
@@ -72,7 +72,7 @@ class Forge:
         self.tokens = {TOKEN: ENGINEER}
         with store.transaction():
             last_port = int(store.setting("port", 0))
-            self._server = LoopbackServer(self.answer, last_port, name="practice forge")
+            self._server = LoopbackServer(self.answer, last_port, name="practice forge", listen=listen)
             store.set("port", self._server.port)
             self.hub.url = self.url = self._server.url
 

@@ -87,7 +87,8 @@ class Bench:
 def bench(home: Path, seed: object) -> Iterator[Bench]:
     """Everything below ``home``: what git, Jupyter and the system keep there too."""
     held, strange = secrets(f"held {seed}"), secrets(f"strange {seed}")
-    with world(home) as at, closing(RegistryServer()) as images, pytest.MonkeyPatch.context() as patch:
+    with world(home) as at, closing(RegistryServer(listen=True)) as images, pytest.MonkeyPatch.context() as patch:
+        at.listen = True
         made = Bench(home, at, held, strange, patch)
         for name in ("user", "tmp"):
             (home / name).mkdir()

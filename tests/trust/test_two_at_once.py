@@ -108,7 +108,10 @@ def test_two_checkouts_on_one_pull_request(moment: str, world: World) -> None:
     git(world.folder, "clone", "-q", str(world.remote), str(other))
     first = Held(world, Point.at(moment, signal.SIGTERM, "driver"))
     # The same forge, as a server on the same file.
-    with Forge(world.home / "forge.sqlite", world.remote, clock=None) as forge, closing(RegistryServer()) as registry:
+    with (
+        Forge(world.home / "forge.sqlite", world.remote, clock=None, listen=True) as forge,
+        closing(RegistryServer(listen=True)) as registry,
+    ):
         address = {"GITHUB_API_URL": forge.url, "GITHUB_TOKEN": "practice-token", "RUNBOOK_REGISTRY": registry.url}
         address |= {"GITHUB_REPOSITORY": bumping.REPOSITORY}
         second = world.start("-r", "repo", str(other), "-r", "mode", "publish", watched=False, **address)
