@@ -1,10 +1,11 @@
 """``runbook run`` and ``runbook lab``: run the notebooks headlessly or in JupyterLab, from any folder."""
 
+import filecmp
 import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -90,15 +91,20 @@ def lab(target: str, arguments: tuple[str, ...]) -> int:
 
 def _copy_notebooks(folder: Path) -> None:
     """Copy the notebooks and documents that the folder does not have, and report those that differ."""
-    different = []
+    different: list[str] = []
+
+    def copy(source: str, target: str) -> None:
+        if not os.path.exists(target):
+            shutil.copyfile(source, target)
+        elif not filecmp.cmp(source, target, shallow=False):
+            different.append(Path(target).name)
+
     try:
-        for source in _shipped_files():
-            target = folder / source.relative_to(provenance.ROOT)
-            if not target.exists():
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source, target)
-            elif target.read_bytes() != source.read_bytes():
-                different.append(target.name)
+        for name in (_NOTEBOOKS, "docs"):
+            ignored = shutil.ignore_patterns(".ipynb_checkpoints")
+            shutil.copytree(
+                provenance.ROOT / name, folder / name, ignore=ignored, copy_function=copy, dirs_exist_ok=True
+            )
     except OSError as error:
         raise RunbookError(
             f"The notebooks could not be copied to {folder} ({error.strerror or error}). Name another folder: "
@@ -107,13 +113,6 @@ def _copy_notebooks(folder: Path) -> None:
     if different:
         note = f"{folder} has different versions of {join_first(different, 3)}; they were left as they are."
         print(note, file=sys.stderr, flush=True)  # JupyterLab replaces this process
-
-
-def _shipped_files() -> Iterator[Path]:
-    for name in (_NOTEBOOKS, "docs"):
-        for source in sorted((provenance.ROOT / name).rglob("*")):
-            if source.is_file() and ".ipynb_checkpoints" not in source.parts:
-                yield source
 
 
 def _prefer_this_environment() -> None:
