@@ -59,7 +59,7 @@ class RepositoryCi:
     that must be off; ``offers`` maps optional labels to a sentence on their purpose, and ``downstream`` labels to the
     job of CI that tests another project because of them.  ``workflow`` is the workflow that copy-pr-bot starts on
     ``pull-request/<number>``, empty without such a bot.  ``branches`` are patterns of branches that are bumped beside
-    the base.
+    the base, and ``syncs`` says of a base what a scheduled merge of branches does to its pins.
     """
 
     labels: tuple[str, ...] = ()
@@ -68,6 +68,7 @@ class RepositoryCi:
     downstream: Mapping[str, str] = field(default_factory=dict)
     workflow: str = ""
     branches: str = ""
+    syncs: Mapping[str, str] = field(default_factory=dict)
 
     def wanted_labels(self, image_type: ImageType) -> tuple[frozenset[str], frozenset[str]]:
         """Return the labels that must be on a bump's pull request before CI starts, and those that must be off."""
@@ -160,6 +161,11 @@ MEGATRON_LM = Repository(
         downstream={"Run MBridge tests": "cicd-mbridge-testing", "Run NeMoRL tests": "cicd-nemo-rl-testing"},
         workflow="CICD Megatron-LM",
         branches="dev core_r*",
+        syncs=dict.fromkeys(
+            ("main", "dev"),
+            "Read the pull request of the next sync: on Mondays and Thursdays main is merged into dev, which keeps "
+            "dev's docker/Dockerfile.ci.dev, pyproject.toml and uv.lock, and keeps or moves the other pins.",
+        ),
     ),
     tests=RepositoryTests(golden=True, recipes=True),
 )
