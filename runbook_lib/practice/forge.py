@@ -360,13 +360,17 @@ class PracticeForge:
 
     @transaction
     def runs(
-        self, branch: str | None = None, head_sha: str | None = None, event: str | None = None
-    ) -> tuple[WorkflowRun, ...]:
+        self, branch: str | None = None, head_sha: str | None = None, event: str | None = None,
+        status: str | None = None, since: datetime | None = None,
+    ) -> tuple[WorkflowRun, ...]:  # fmt: skip
         """Return workflow runs, newest first."""
         asked = {"head_branch": branch, "head_sha": head_sha, "event": event}.items()
-        return tuple(
-            map(self._run, self.hub.runs(lambda run: all(value in (None, getattr(run, name)) for name, value in asked)))
-        )
+        found = self.hub.runs(lambda run: all(value in (None, getattr(run, name)) for name, value in asked))
+        runs = []
+        for run in map(self._run, found):
+            if status in (None, run.status, run.conclusion) and (since is None or run.created >= since):
+                runs.append(run)
+        return tuple(runs)
 
     @transaction
     def run(self, run_id: int) -> WorkflowRun:

@@ -19,9 +19,10 @@ from runbook_lib.practice.store import ACCOUNTS, ACTIONS_BOT, COPY_PR_BOT, ENGIN
 REPOSITORY = "practice/Megatron-LM"
 #: Duration of the practice CI in seconds of its clock, which each command moves on by more.
 CI_SECONDS = 1000.0
-#: The history of the practice checkout mentions an issue 8 and pull requests up to 9, the last of which CI tested in
-#: the merge queue this many seconds before the world was created.
-_FIRST_NUMBER, _LAST_MERGED, _LAST_QUEUE_RUN = 10, 9, 6 * 3600.0
+#: The history of the practice checkout mentions an issue 8 and pull requests up to 9.
+_FIRST_NUMBER = 10
+#: Earlier runs of the merge queue: the pull request, and by how many seconds it is older than the world.
+_QUEUE_RUNS = {7: 9 * 3600.0, 9: 6 * 3600.0}
 #: GitHub's IDs exceed 32 bits; so must these, or a client that truncates them would not fail here.  The IDs of a run's
 #: jobs and artifacts lie between its own and that of the next run.
 _FIRST_ID, _IDS_OF_RUN, _IDS_OF_ATTEMPT, _ARTIFACTS = 5_000_000_000, 100_000, 1000, 50_000
@@ -112,7 +113,8 @@ class Hub:
             if not store.setting("seeded", False):
                 self.create(seed.document()["issue"]["id"], ENGINEER.login, **seed.document()["issue"])
                 if tip := self.home.tips().get("main"):
-                    self._queue("main", _LAST_MERGED, tip, f"{tip}^", self.clock() - _LAST_QUEUE_RUN)
+                    for number, age in _QUEUE_RUNS.items():
+                        self._queue("main", number, tip, f"{tip}^", self.clock() - age)
                 store.set("seeded", True)
 
     def create(self, number: int, author: str, **fields: Any) -> Ticket:

@@ -1,6 +1,7 @@
 """The ports: what the steps need of the world outside, as protocols that the real clients and practice implement."""
 
 from collections.abc import Collection, Mapping
+from datetime import datetime
 from typing import Protocol, Self, TypeVar
 
 from runbook_lib.clients.github.models import (
@@ -78,9 +79,13 @@ class Forge(Protocol):
         """Return the number of commits of a branch that are missing from another branch or a fork's commit."""
 
     def runs(
-        self, branch: str | None = None, head_sha: str | None = None, event: str | None = None
-    ) -> tuple[WorkflowRun, ...]:
-        """Return workflow runs, newest first; ``event`` is what started them, such as merge_group."""
+        self, branch: str | None = None, head_sha: str | None = None, event: str | None = None,
+        status: str | None = None, since: datetime | None = None,
+    ) -> tuple[WorkflowRun, ...]:  # fmt: skip
+        """Return workflow runs, newest first.
+
+        ``event`` is what started them, such as ``merge_group``, and ``status`` also a conclusion, such as ``failure``.
+        """
 
     def run(self, run_id: int) -> WorkflowRun:
         """Return one workflow run."""

@@ -303,8 +303,10 @@ def test_a_push_cancels_the_run_and_the_merge_queue_tests_the_merged_commit(at: 
     pull = forge.pull(10)
     assert (pull.state, pull.merged, pull.merge_commit) == ("closed", True, tip)
     assert forge.runs(branch="main") == ()
-    newest, earlier = forge.runs(event="merge_group")
+    newest, earlier, _ = forge.runs(event="merge_group")
     assert (newest.head_sha, newest.head_branch) == (tip, f"gh-readonly-queue/main/pr-10-{base}")
     assert (newest.status, earlier.head_sha, on_base(newest, "main")) == ("in_progress", base, True)
     assert (newest,) == forge.runs(head_sha=tip)
+    assert (newest,) == forge.runs(event="merge_group", since=earlier.created + timedelta(seconds=1))
+    assert run not in {each.id for each in forge.runs(event="push", status="failure")}
     assert at.commit("pull-request/10") is None

@@ -1,8 +1,9 @@
-"""Failures compared with the base branch: no verdict without proof, then new, failing there as well, and since when."""
+"""Failures compared with other runs into the base branch: no verdict without proof, new, or failing there as well."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -13,40 +14,50 @@ from runbook_lib.failures.base_branch import BaseResult, Comparison
 from runbook_lib.failures.failure import Failure
 from runbook_lib.failures.patterns import FailureKind
 
-DAY = datetime(2026, 1, 20, tzinfo=UTC)
-RUN = WorkflowRun(
-    900, "https://x/900", "CI", "a" * 40, "pull-request/7", "completed", "failure", 1, DAY
-)  # fmt: skip
-QUEUE = "gh-readonly-queue/main/pr-6-" + "b" * 40
+DAY = datetime(2026, 1, 20, 12, tzinfo=UTC)
+RUN = WorkflowRun(900, "https://x/900", "CI", "a" * 40, "pull-request/7", "completed", "failure", 1, DAY)
 GB200, H100 = ("nvidia-ci-aws-use2-gpu-x4",), ("nvidia-ci-aws-gpu-x8",)
+
+
+def queue(number: int, base: str = "main") -> str:
+    return f"gh-readonly-queue/{base}/pr-{number}-{'b' * 40}"
 
 
 def job(conclusion: str = "failure", runners: tuple[str, ...] = (), name: str = "gpt/a - latest") -> WorkflowJob:
     return WorkflowJob(1, "https://x/job", name, "completed", conclusion, DAY, DAY, runners=runners)
 
 
+PASSED, FAILED = job("success"), job("failure")
+#: A branch with the jobs of its run, and what is special about that run.
+Other = tuple[str, Sequence[WorkflowJob], Mapping[str, object]]
+
+
+def other(branch: str, *jobs: WorkflowJob, **special: object) -> Other:
+    return branch, jobs, special
+
+
 @dataclass
-class Base:
-    """A base branch: the jobs of the runs in its queue, the newest first, and the cause that the logs of each tell."""
+class Others:
+    """A forge with other runs, the newest first, an hour apart; the logs of all failures tell the same cause."""
 
-    listed: Sequence[Sequence[WorkflowJob]] = ()
+    listed: Sequence[Other] = ()
     cause: FailureKind = "out of memory"
-    run: dict[str, object] = field(default_factory=dict)
 
-    def runs(self, branch: str = "", event: str = "") -> tuple[WorkflowRun, ...]:
-        if not event:
-            assert branch == "main"
-            return ()
-        runs = []
-        for number in range(len(self.listed)):
-            at = DAY.replace(day=19 - number)
-            runs.append(replace(RUN, id=100 - number, head_branch=QUEUE, head_sha=f"{number}" * 40, created=at))
-        if runs and self.run:
-            runs[0] = replace(runs[0], **self.run)  # type: ignore[arg-type]
-        return (*reversed(runs), RUN)
+    def runs(self, branch: str = "", event: str = "", status: str = "", since: datetime = DAY) -> list[WorkflowRun]:
+        found = [RUN]
+        for number, (name, _, special) in enumerate(self.listed):
+            run = replace(RUN, id=number, head_branch=name, created=DAY - timedelta(hours=1 + number))
+            run = replace(run, **special)  # type: ignore[arg-type]
+            kind = "merge_group" if name.startswith("gh-") else "push"
+            if run.created >= since and (branch == name if branch else event == kind):
+                found.append(run)
+        return found
 
-    def jobs(self, run: int) -> tuple[WorkflowJob, ...]:
-        return tuple(self.listed[100 - run])
+    def jobs(self, run: int) -> Sequence[WorkflowJob]:
+        return self.listed[run][1]
+
+    def pull(self, number: int) -> SimpleNamespace:
+        return SimpleNamespace(base_ref="dev" if number == 99 else "main")
 
     def compare(self, failed: WorkflowJob, kind: FailureKind = "out of memory") -> BaseResult:
         def diagnose(_: int, __: object, jobs: Sequence[WorkflowJob]) -> list[Failure]:
@@ -57,61 +68,80 @@ class Base:
         return result
 
 
-PASSED, FAILED = job("success"), job("failure")
-
-
 @pytest.mark.parametrize(
-    ("base", "reason"),
+    "others",
     [
-        (Base(), "no run of CI has finished on main"),
-        (Base([[PASSED]], run={"status": "in_progress", "conclusion": ""}), "no run of CI has finished"),
-        (Base([[PASSED]], run={"conclusion": "cancelled"}), "no run of CI has finished"),
-        (Base([[PASSED]], run={"name": "Lint"}), "no run of CI has finished"),
-        (Base([[PASSED]], run={"fork": True}), "no run of CI has finished"),
-        (Base([[PASSED]], run={"head_branch": "gh-readonly-queue/dev/pr-6-b"}), "no run of CI has finished"),
-        (Base([[]]), "did not run there"),
-        (Base([[], [PASSED]]), "did not run there"),  # the newest run counts
-        (Base([[job("skipped")]]), "did not run there"),
-        (Base([[job("action_required")]]), "ended there with action_required"),
-        (Base([[job("success", name="gpt/b - latest")]]), "did not run there"),
-        (Base([[FAILED]], "flaky infrastructure"), "different cause (flaky infrastructure there"),
-        (Base([[FAILED]], "hang"), "different cause (hang there"),
-        (Base([[job("cancelled")]], "unknown"), "different cause"),
+        (),
+        (other(queue(5), PASSED, status="in_progress", conclusion=""),),
+        (other(queue(5), PASSED, conclusion="cancelled"),),
+        (other(queue(5), PASSED, name="Lint"),),
+        (other(queue(5), PASSED, fork=True),),
+        (other(queue(5, "dev"), PASSED),),
+        (other(queue(5), PASSED, created=DAY - timedelta(days=3, hours=1)),),  # too old
+        (other("pull-request/99", PASSED),),  # into another branch
+        (other("pull-request/7", PASSED),),  # the same change
+        (other("somebody/main", PASSED),),
+        (other(queue(5)),),  # documents only: the job did not run
+        (other(queue(5), job("skipped")),),
+        (other(queue(5), job("action_required")),),
+        (other(queue(5), job("success", name="gpt/b - latest")),),
     ],
 )
-def test_an_unproven_result_is_unknown(base: Base, reason: str) -> None:
-    result = base.compare(FAILED)
-    assert (result.state, result.sentence.startswith("unknown: "), reason in result.sentence) == ("unknown", True, True)
-    assert "would decide" in result.sentence
-
-
-def test_a_failure_of_the_infrastructure_is_not_blamed_on_the_image() -> None:
-    assert Base([[PASSED]]).compare(FAILED, "flaky infrastructure").state == "unknown"
-
-
-def test_a_test_that_passes_on_the_base_branch_is_new() -> None:
-    result = Base([[PASSED], [FAILED]]).compare(FAILED)
-    assert result.state == "new"
-    assert result.sentence.startswith(
-        "new with this image: the job passes on main (2026-01-19, CI run 100 of 0000000000"
+def test_without_evidence_the_result_is_unknown(others: Sequence[Other]) -> None:
+    result = Others(others).compare(FAILED)
+    assert result.state == "unknown"
+    assert result.sentence == (
+        "unknown: no run into main of the 3 days before this one has tested the job; a run of it on main would decide"
     )
 
 
 @pytest.mark.parametrize(
-    ("listed", "since"),
+    ("others", "cause", "says"),
     [
-        ([[FAILED], [PASSED]], "since 2026-01-19, CI run 100"),
-        ([[FAILED], [FAILED], [PASSED], [FAILED]], "since 2026-01-18, CI run 99"),
-        ([[FAILED], [], [FAILED], [PASSED]], "since 2026-01-17, CI run 98"),
-        ([[FAILED], [FAILED]], "since at least 2026-01-18, CI run 99"),
-        ([[FAILED]] * 18, "since at least 2026-01-05"),
+        ((other(queue(5), FAILED),), "out of memory", "in CI run 0 of aaaaaaaaaa (the merge queue, #5; 2026-01"),
+        ((other("pull-request/5", FAILED),), "out of memory", "in CI run 0 of aaaaaaaaaa (#5; 2026-01-20, 1 hour"),
+        ((other(queue(5), FAILED), other("pull-request/5", FAILED)), "out of memory", "fails in CI run 0"),
+        ((other(queue(5), FAILED), other(queue(6), PASSED)), "out of memory", "and passes in CI run 1"),
+        ((other("main", FAILED),), "flaky infrastructure", "different cause (flaky infrastructure there"),
+        ((other("main", FAILED),), "hang", "different cause (hang there"),
+        ((other("main", job("cancelled")),), "unknown", "different cause"),
+    ],
+)  # fmt: skip
+def test_one_red_change_or_another_cause_decides_nothing(
+    others: Sequence[Other], cause: FailureKind, says: str
+) -> None:
+    result = Others(others, cause).compare(FAILED)
+    assert (result.state, result.sentence.startswith("unknown: "), says in result.sentence) == ("unknown", True, True)
+    assert "would decide" in result.sentence
+
+
+def test_a_failure_of_the_infrastructure_is_not_blamed_on_the_image() -> None:
+    assert Others([other(queue(5), PASSED)]).compare(FAILED, "flaky infrastructure").state == "unknown"
+
+
+@pytest.mark.parametrize("branch", ["main", queue(5), "pull-request/5"])
+def test_a_job_that_passes_elsewhere_is_new(branch: str) -> None:
+    result = Others([other(branch, PASSED), other("main", FAILED)]).compare(FAILED)
+    assert result.state == "new"
+    assert result.sentence.startswith("new with this image: the job passes in CI run 0 of aaaaaaaaaa (")
+    assert "1 hour earlier" in result.sentence
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        (other("main", FAILED),),
+        (other(queue(5), FAILED), other("main", FAILED)),
+        (other(queue(5), FAILED), other(queue(6), FAILED)),
+        (other(queue(5), FAILED), other(queue(5)), other("pull-request/6", FAILED), other("main", PASSED)),
+        (other("pull-request/5", FAILED), other("pull-request/6", FAILED)),
     ],
 )
 @pytest.mark.parametrize("cause", ["out of memory", "unknown"])
-def test_a_test_that_fails_there_too_is_dated(listed: list[list[WorkflowJob]], since: str, cause: FailureKind) -> None:
-    result = Base(listed, cause).compare(FAILED)
+def test_two_red_changes_or_a_red_base_mean_that_it_fails_there(others: Sequence[Other], cause: FailureKind) -> None:
+    result = Others(others, cause).compare(FAILED)
     assert (result.state, result.url) == ("failing", "https://x/job")
-    assert result.sentence.startswith(f"already failing on main {since}")
+    assert result.sentence.startswith("already failing on main: the job fails in CI run 0 of aaaaaaaaaa (")
 
 
 @pytest.mark.parametrize(
@@ -127,4 +157,5 @@ def test_a_test_that_fails_there_too_is_dated(listed: list[list[WorkflowJob]], s
 def test_jobs_of_one_name_are_compared_by_platform(
     here: tuple[str, ...], on_h100: str, on_gb200: str, state: str
 ) -> None:
-    assert Base([[job(on_h100, H100), job(on_gb200, GB200)]]).compare(job(runners=here)).state == state
+    others = Others([other("main", job(on_h100, H100), job(on_gb200, GB200))])
+    assert others.compare(job(runners=here)).state == state

@@ -40,7 +40,7 @@ def test_every_class_is_recognized(at: World) -> None:
     assert all(0 < len(it.failure.evidence) <= 30 and it.failure.url for it in seen)
     (broken,) = [it for it in seen if it.on_base.state == "failing"]
     assert (broken.test, broken.platform) == ("moe/gpt3_moe_mcore_tp2_ep4_memory", "dgx_h100")
-    assert broken.on_base.sentence.startswith("already failing on main since")
+    assert broken.on_base.sentence.startswith("already failing on main:")
     flaky = next(it for it in seen if it.failure.kind == "flaky infrastructure")
     assert flaky.on_base.state == "unknown"
     assert {it.on_base.state for it in seen if it not in (broken, flaky)} == {"new"}

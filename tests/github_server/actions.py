@@ -17,11 +17,16 @@ _ADDRESS_LIFETIME = 60.0
 
 
 def _list_runs(call: ApiCall) -> Response:
-    branch, sha, event = (call.request.args.get(name) for name in ("branch", "head_sha", "event"))
+    branch, sha, event, status = (call.request.args.get(name) for name in ("branch", "head_sha", "event", "status"))
+    since = call.request.args.get("created", "").removeprefix(">=")
     runs = call.hub.runs(
         lambda run: branch in (None, run.head_branch) and sha in (None, run.head_sha) and event in (None, run.event)
     )
-    return call.page(runs, lambda attempt: shapes.run(call.hub, attempt), "workflow_runs")
+    found = []
+    for run in (shapes.run(call.hub, attempt) for attempt in runs):
+        if status in (None, run["status"], run["conclusion"]) and run["created_at"] >= since:
+            found.append(run)
+    return call.page(found, dict, "workflow_runs")
 
 
 def _get_run(call: ApiCall, run_id: int) -> Response:

@@ -1,6 +1,7 @@
 """One repository on GitHub: its pull requests, issues, labels, comments and workflow runs."""
 
 from collections.abc import Collection
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -90,10 +91,15 @@ class GitHub(GitHubConnection):
         return self.get(action, path, lambda comparison: whole_number(comparison["behind_by"]), params)
 
     def runs(
-        self, branch: str | None = None, head_sha: str | None = None, event: str | None = None
-    ) -> tuple[WorkflowRun, ...]:
-        """Return workflow runs, newest first; ``event`` is what started them, such as merge_group."""
-        query = {"branch": branch, "head_sha": head_sha, "event": event}
+        self, branch: str | None = None, head_sha: str | None = None, event: str | None = None,
+        status: str | None = None, since: datetime | None = None,
+    ) -> tuple[WorkflowRun, ...]:  # fmt: skip
+        """Return workflow runs, newest first.
+
+        ``event`` is what started them, such as ``merge_group``, and ``status`` also a conclusion, such as ``failure``.
+        """
+        created = f">={since:%Y-%m-%dT%H:%M:%SZ}" if since else None
+        query = {"branch": branch, "head_sha": head_sha, "event": event, "status": status, "created": created}
         return self.pages("list the CI runs", "/actions/runs", WorkflowRun.of, key="workflow_runs", params=query)
 
     def run(self, run_id: int) -> WorkflowRun:

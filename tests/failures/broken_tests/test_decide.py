@@ -128,10 +128,10 @@ def test_a_preview_shows_everything_and_changes_nothing(at: World) -> None:
     # An issue names the image only where the base branch passes.
     planned = {target.case: issue for target, issue in facts.found.decisions.change.issues.items()}
     assert planned[HANG].title.startswith("CI failure with base image 26.04-py3: ")
-    assert "| new with this image: the job passes on main" in planned[HANG].body
+    assert "| new with this image: the job passes in" in planned[HANG].body
     assert planned[MEMORY].title.startswith("CI failure on main: ")
     assert "even without the new base image" in planned[MEMORY].body
-    assert "| already failing on main since" in planned[MEMORY].body
+    assert "| already failing on main:" in planned[MEMORY].body
 
 
 @pytest.mark.slow
@@ -162,22 +162,22 @@ def test_a_test_that_fails_on_the_base_branch_too_is_not_blamed_on_the_image(at:
     tests = decide.open_tests(facts.found.triage, facts.found.decisions)
     assert list(decide.proposals(tests)) == [f"gpt/{HANG}@dgx_h100"]
     (job,) = decide.failing_on_base(tests).values()
-    assert job.comparison.startswith("already failing on main since")
+    assert job.comparison.startswith("already failing on main:")
     assert f"tracked by #{tracked.number} {tracked.url}" in shown(at, facts)
     decisions = {entry["subject"]: entry for entry in at.said("decision")}
     assert at.said("decision")[-1]["question"] == "reenable"  # a test that is quarantined on the base branch
     memory = decisions[f"moe/{MEMORY}@dgx_h100"]
-    assert memory["why"].startswith("The new image did not break it: already failing on main since")
+    assert memory["why"].startswith("The new image did not break it: already failing on main:")
     assert memory["suggestion"].endswith(f", see #{tracked.number}")
     hang = decisions[f"gpt/{HANG}@dgx_h100"]["why"]
-    assert "(new with this image: the job passes on main" in hang
+    assert "(new with this image: the job passes in" in hang
     # The image is searched for what it broke, and for nothing else.
     search = read_offer(hang)
     assert (search.measure.test, search.measure.metric, search.where) == (f"gpt/{HANG}@dgx_h100", "exit", "slurm")
     assert (str(search.good), str(search.bad)) == ("26.02-py3", "26.04-py3")
     assert "bisect-image" not in memory["why"]
     body = at.github().pulls()[0].body
-    assert ["already failing on main since" in body, "new with this image" in body] == [True, True]
+    assert ["already failing on main:" in body, "new with this image" in body] == [True, True]
 
 
 @pytest.mark.slow
