@@ -90,7 +90,7 @@ def _build(lock: int) -> None:
     _say("1 of 3: downloading uv, the installer.")
     requirements = ("--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", SOURCES[0])
     _step("uv could not be installed.", lock, *pip, "install", *requirements)
-    _say("2 of 3: installing the packages, verified by hash (about 260 MB to download the first time).")
+    _say("2 of 3: installing the packages, verified by hash (about 240 MB to download the first time).")
     options = ("--quiet", "--python", PYTHON)
     # Only wheels: building a source distribution would run code that is not locked.
     hashed = ("--require-hashes", "--no-build")

@@ -48,7 +48,14 @@ def visible(text: str) -> str:
 # some even a word within a line; a squash merge turns the text of a pull request into a commit message.
 _INVISIBLE = "\u200b"
 _BEFORE_COMMAND = r"(?:_|[^\w/@!.<&\n]|<[^<>\n]{0,200}>|&[#\w]{1,10};|[0-9]{1,9}[.)](?=\s)|[<&])*+"
-_COMMAND_LINE = re.compile(rf"^({_BEFORE_COMMAND}[/@!.]{{1,20}})(?=\w)", re.MULTILINE)
+#: A command has neither a slash nor a suffix in its name, so that a path stays as it is, to be copied.
+_NOT_PATH = r"(?!\w[\w-]{0,60}(?:/|\.\w))"
+_COMMAND_LINE = re.compile(rf"^({_BEFORE_COMMAND}[/@!.]{{1,20}})(?=\w){_NOT_PATH}", re.MULTILINE)
+#: The first letter of a word that closes an issue or pull request, whose number or address follows.
+_CLOSING = re.compile(
+    r"\b([cfr])(?=(?:lose[sd]?|ix(?:e[sd])?|esolve[sd]?)\b:?\s{1,9}(?:https?://|[\w.-]{0,80}/?[\w.-]{0,80}#|GH-))",
+    re.IGNORECASE,
+)
 _COMMANDS = re.compile(
     r"(?<=@)(?<![A-Za-z0-9_]@)(?=\w)"  # @claude; but case@platform and the digest of an image mention nobody,
     r"|(?<=@)(?=(?:claude|codex|copilot|coderabbit|cursor|dependabot|gemini|mergify|renovate|bors|homu|\w{1,40}-?bot))"
@@ -70,6 +77,7 @@ def inert(text: str) -> str:
 
 
 def _without_commands(text: str) -> str:
+    text = _CLOSING.sub(rf"\1{_INVISIBLE}", text)
     return _COMMANDS.sub(_INVISIBLE, _COMMAND_LINE.sub(rf"\1{_INVISIBLE}", text))
 
 

@@ -35,6 +35,8 @@ from runbook_lib.images.reference import Image, PlatformImage
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.plan import PinChange, PinPlan
 from runbook_lib.recipes.targets import Target
+from runbook_lib.text import markdown
+from runbook_lib.text.markdown_texts import fenced
 from runbook_lib.text.sections import compose_body
 from runbook_lib.world.bump_pull import marked
 
@@ -195,6 +197,7 @@ COMMANDS = [
     ".deploy", "@claude fix this", "@dependabot merge", "@bors r+", "bors try", "ok to test",
     "retest this please", "add to whitelist", "[skip ci]", "[no ci]", "[ Skip  CI ]", "***NO_CI***",
     "skip-checks: true", "Co-authored-by: Eve <eve@evil.example>", "fixes #1", "resolves GH-2",
+    "Fixes https://github.com/o/r/issues/1", "closed: o/r#7",
 ]  # fmt: skip
 _BEFORE = [
     "", " ", "\t", "> ", "- ", "1. ", "- [ ] ", "# ", "'", "`", "```\n", "<p>", "&nbsp;", "**", "| ", "\u200b",
@@ -206,7 +209,7 @@ _ACTS = re.compile(
     r"|@(?:claude|dependabot|copilot|bors|pytorchbot)"
     r"|\bbors\s|\bok(?:ay)? to test|test this please|add to (?:white|allow)list"
     r"|\[[^\]\u200b]{0,20}(?:skip|no[ _-]ci)[^\]]{0,20}\]|\*NO_CI|^skip-checks\s*:|-by\s*:\s*Eve"
-    r"|\b(?:close|fix|resolve)[sd]?(?:e[sd])?:?\s+(?:#[0-9]|GH-[0-9])"
+    r"|\b(?:close|fix|resolve)[sd]?(?:e[sd])?:?\s+(?:[\w./-]*#[0-9]|GH-[0-9]|https://github)"
 )
 
 
@@ -221,6 +224,18 @@ def test_no_bot_finds_its_command(before: str) -> None:
                 assert not _ACTS.search(line), (kind, line)
         read = re.sub("[\u200b\\\\]", "", texts(value)["issue"])
         assert re.sub(r"[\u200b\\]", "", command) in re.sub("&nbsp;", "", read), command
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/opt/venv/bin/python -m pytest", "./run.sh --all", ".gitlab/stages/01.yml", ".gitlab-ci.yml", "docker run x",
+        "see tests/functional_tests/a.py:12", "gpt3@dgx_h100", "git push origin HEAD:refs/heads/x", "fixes the hang",
+    ],
+)  # fmt: skip
+def test_paths_and_commands_can_be_copied(text: str) -> None:
+    assert markdown.code(text) == f"`{text}`"
+    assert fenced([text]).splitlines()[1] == text
 
 
 def test_our_own_command_works() -> None:
