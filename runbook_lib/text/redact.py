@@ -8,6 +8,7 @@ import base64
 import html
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any
@@ -106,6 +107,15 @@ _STUMP = re.compile(
     rf"|(?<=://)[^/\s\"'<>:…]{{1,200}}:[^/\s\"'<>…]{{1,200}}?|{re.escape(MASK)}){_CUT}",
     re.ASCII,
 )
+#: Values by the name of their XML element, and passwords in lines of a .pgpass: host:port:database:user:password.
+_XML = re.compile(
+    r"(<[\w:.-]{0,40}(?:password|passphrase|passwd|secret|credentials?|api[_.-]?key|private[_.-]?key|"
+    r"(?:access|auth|api|refresh)[_.-]?token)\b[^<>\n]{0,200}>)[^<>]{4,2000}(?=</)",
+    re.IGNORECASE,
+)
+_PGPASS = re.compile(r"(?m)^([\w.*-]{1,255}:(?:\*|[0-9]{4,5}):[^:\s]{1,63}:[^:\s]{1,63}:)(?!//)[^\s:]{4,500}$")
+#: The end of a line of which a token may go on in the next one: tools break lines after a fixed number of characters.
+_BREAK = re.compile(r"(?<=[\w.~+/=-]{8})(?<=[^\n]{40})\r?\n(?=[\w.~+/=-])", re.ASCII)
 _HEADER = re.compile(r"([Bb](?:earer|asic)\s{1,3}|[Aa]uthorization: token\s{1,3})[A-Za-z0-9._~+/=-]{20,}")
 
 
@@ -144,9 +154,11 @@ class Redactor:
         if "\n" in text:  # where the lines are too short for it, a value goes on in the next one
             for value in set(self._values.findall(text.replace("\n", ""))):
                 text = re.sub("\n?".join(map(re.escape, value)), MASK, text)
+            text = _without_broken_tokens(text)
         masked = _without_tokens(text)
         if masked != text:  # a token is known once the one that follows immediately is gone
             text = _without_tokens(masked)
+        text = _PGPASS.sub(rf"\1{MASK}", _XML.sub(rf"\1{MASK}", text))
         text = _HEADER.sub(rf"\1{MASK}", text)
         text = _USERINFO.sub(f"{MASK}@", text)
         if "…" in text or "..." in text:
@@ -169,8 +181,35 @@ def _any_of(texts: Collection[str], then: str = "") -> re.Pattern[str]:
     return re.compile(f"(?:{'|'.join(map(re.escape, texts))}){then}" if texts else r"(?!)")
 
 
+def _without_broken_tokens(text: str) -> str:
+    """Mask tokens that a line break divides, found in the text without such breaks; the break itself stays."""
+    breaks = [match.span() for match in _BREAK.finditer(text)]
+    found = _find_tokens(_BREAK.sub("", text)) if breaks else []
+    parts, end, removed = list[str](), 0, 0
+    for start, stop in breaks if found else ():
+        place, shift = start - removed, removed  # in the text without breaks
+        removed += stop - start
+        before = bisect_left(found, (place,)) - 1
+        if before >= 0 and found[before][1] > place:
+            if (begin := found[before][0] + shift) >= end:
+                parts += [text[end:begin], MASK]
+            parts.append(text[start:stop])
+            end = found[before][1] + removed
+    return "".join([*parts, text[end:]])
+
+
 def _without_tokens(text: str) -> str:
-    """Mask tokens of known forms; those without anything between them overlap, so that all are found first."""
+    """Mask tokens of known forms."""
+    parts, end = list[str](), 0
+    for start, stop in _find_tokens(text):
+        if start >= end:
+            parts += [text[end:start], MASK]
+        end = max(end, stop)
+    return "".join([*parts, text[end:]])
+
+
+def _find_tokens(text: str) -> list[tuple[int, int]]:
+    """Return the places of tokens of known forms, in order; those without anything between them overlap."""
     found: list[tuple[int, int]] = []
     for hints, form in _FORMS.items():
         if any(hint in text for hint in hints.split()):
@@ -178,13 +217,7 @@ def _without_tokens(text: str) -> str:
             while match := _compiled(form).search(text, start):
                 found.append(match.span())
                 start = max(match.start() + 1, match.end() - _PREFIX)
-    parts: list[str] = []
-    end = 0
-    for start, stop in sorted(found):
-        if start >= end:
-            parts += [text[end:start], MASK]
-        end = max(end, stop)
-    return "".join([*parts, text[end:]])
+    return sorted(found)
 
 
 def _spellings(secret: str) -> set[str]:

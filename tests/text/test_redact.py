@@ -147,6 +147,35 @@ def test_a_token_goes_wherever_it_stands(around: str) -> None:
         assert token[-24:-12] not in clean, name
 
 
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_a_token_goes_that_a_line_break_divides(newline: str) -> None:
+    for name, (_, token) in TOKENS.items():
+        for place in range(10, len(token) - 8, 7):
+            text = (
+                f"the process of rank 0 printed the following token: {token[:place]}{newline}{token[place:]} and ended"
+            )
+            clean = Redactor({}).text(text)
+            assert clean.endswith(" and ended"), name
+            assert clean.count(newline) == 1, name
+            assert token[:8] not in clean or token[place:][:6] not in clean, (name, clean)
+            assert token[place:][-7:] not in clean, (name, clean)
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("<password>correct horse</password>", "<password>***</password>"),
+        ('<add:apiKey id="1">0a1b2c</add:apiKey>', '<add:apiKey id="1">***</add:apiKey>'),
+        ("a\ndb.example:5432:prod:ada:hunter2\nb", "a\ndb.example:5432:prod:ada:***\nb"),
+        ("*:*:*:ada:hunter2!", "*:*:*:ada:***"),
+        ("<tokenizer>GPT2BPETokenizer</tokenizer>", "<tokenizer>GPT2BPETokenizer</tokenizer>"),
+        ("module.py:1553:12:error:x", "module.py:1553:12:error:x"),
+    ],
+)
+def test_values_of_xml_and_pgpass_go(text: str, clean: str) -> None:
+    assert Redactor({}).text(text) == clean
+
+
 def test_tokens_go_without_anything_between_them() -> None:
     for (name, (_, first)), (other, (_, second)) in itertools.product(TOKENS.items(), repeat=2):
         if not second.startswith("ey"):  # such a token begins a word
