@@ -17,7 +17,6 @@ from typing import Any
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import session
 from runbook_lib.record import archive
-from runbook_lib.record.run_file import Identity
 from runbook_lib.system import provenance
 
 #: A run, as its record has it.
@@ -120,15 +119,7 @@ def start(
         raise RunbookError(f"The run could not be started: {error}. Nothing was changed.") from error
 
 
-def find_run(root: Path, folder: Path) -> FollowedRun | None:
-    """Return the newest run in progress of a bump; ``folder`` is the bump's folder in the archive ``root``."""
-    for run in reversed(active_runs(root)):
-        if root.joinpath(*Identity.from_json(run["bump"]).parts) == folder:
-            return FollowedRun(folder, _engine(run))
-    return None
-
-
-def active_runs(root: Path) -> list[dict[str, Any]]:
-    """Return an archive's runs that are active on this machine."""
-    runs = [run for folder in archive.bump_folders(root) for run in archive.read_records(folder).readable]
-    return [run for run in runs if run["state"] == "running" and provenance.is_here(run["process"])]
+def find_run(folder: Path) -> FollowedRun | None:
+    """Return the newest run in progress on this machine of the bump with this folder in the archive."""
+    run = _find(folder, lambda run: run["state"] == "running" and provenance.is_here(run["process"]))
+    return FollowedRun(folder, _engine(run)) if run else None

@@ -108,7 +108,7 @@ class Form:
             else:
                 self._offer()
             target = self.target()
-            run = child.find_run(target.archive, target.folder())
+            run = child.find_run(target.folder())
             with self._lock:
                 if run is None or self.busy:
                     return

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from runbook_lib.notebook.session import current_shell
 from runbook_lib.text.redact import Redactor
 
 #: Messages that no output of the same cell may follow later: what is pending goes before them.
@@ -130,9 +131,3 @@ def on_failure(then: OnFailure) -> None:
     shell = current_shell()
     if shell is not None:
         shell.events.register("post_run_cell", after)
-
-
-def current_shell() -> Any:
-    """Return the shell of this kernel; None outside of one."""
-    ipython = sys.modules.get("IPython")
-    return ipython.get_ipython() if ipython else None

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from runbook_lib.notebook.outputs import current_shell
+from runbook_lib.notebook.session import current_shell
 from runbook_lib.text import notebook_file
 from runbook_lib.text.notebook_file import BadParameter, Parameter
 from runbook_lib.text.redact import Redactor

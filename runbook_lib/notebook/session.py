@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 _VSCODE = "__vsc_ipynb_file__"
 #: The environment variable that only JupyterLab's kernels have.
@@ -34,8 +35,13 @@ def notebook(name: str) -> Path:
     return Path.cwd() / folder / f"{name}.ipynb"
 
 
+def current_shell() -> Any:
+    """Return the shell of this kernel; None outside of one."""
+    ipython = sys.modules.get("IPython")
+    return ipython.get_ipython() if ipython else None
+
+
 def _namespace() -> Mapping[str, object]:
     """Return the notebook's variables; none outside a notebook."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython else None
+    shell = current_shell()
     return shell.user_ns if shell else {}

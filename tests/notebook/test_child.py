@@ -93,17 +93,18 @@ def test_follows_a_run_to_its_end(place: Path) -> None:
 def test_a_run_outlives_its_starter_until_it_is_cancelled(place: Path) -> None:
     launched = start(small.notebook(place / "01-a.ipynb", SLOW, END))
     until(lambda: "begun" in launched.output())
-    (run,) = child.active_runs(place / "audit")
+    found = child.find_run(place / f"audit/o-r/main/dev-{TAG}")
+    assert found is not None
+    run = found.read()
+    assert run is not None
     process = run["engine"]["pid"]
     assert os.getsid(process) == process != os.getsid(0)
-    found = child.find_run(place / "audit", place / f"audit/o-r/main/dev-{TAG}")
-    assert found is not None
     found.cancel()
     ended = finished(launched)
     found.cancel()  # once more: it is gone
     assert ended is not None
     assert (ended["state"], found.has_ended(found.read())) == ("interrupted", True)
-    assert child.active_runs(place / "audit") == []
+    assert child.find_run(place / f"audit/o-r/main/dev-{TAG}") is None
     launched.close()
 
 

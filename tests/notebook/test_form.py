@@ -189,7 +189,7 @@ def test_a_fault_of_the_form_is_shown_and_the_run_is_followed_to_its_end(
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     previewed(form)
     assert "TypeError: no such thing" in shown(form, "error")
-    assert child.active_runs(world.home.parent / "audit") == []
+    assert child.find_run(form.target().folder()) is None
 
 
 def test_an_invalid_value_is_named_at_once_and_when_it_is_used(world: PracticeWorld, tmp_path: Path) -> None:
@@ -238,14 +238,13 @@ def test_a_quarantined_test_is_re_enabled_without_a_tag(world: PracticeWorld) ->
 def test_a_run_can_be_cancelled_from_another_form(world: PracticeWorld) -> None:
     form, other = create("bump", tag=TAG), create("bump", tag=TAG)
     form.preview.click()
-    audit = world.home.parent / "audit"
-    until(lambda: audit.is_dir() and child.active_runs(audit))
+    until(lambda: child.find_run(form.target().folder()))
     other.begin()
     until(lambda: other.busy)
     other.cancel.click()
     until(lambda: not form.busy and not other.busy)
     assert "interrupted" in shown(form, "result")
-    assert child.active_runs(audit) == []
+    assert child.find_run(form.target().folder()) is None
 
 
 def test_tags_are_suggested_newest_first(world: PracticeWorld) -> None:
