@@ -1,16 +1,19 @@
-"""Requests to GitHub's REST API about one repository; the replies become our own small dataclasses.
+"""Requests to GitHub's REST API about one repository.
 
-Our own requests, not the library ``githubkit``: its models require fields that GitHub's real replies sometimes lack,
-know only versions of the API that lack the commit that CI tests, and take 56 MB; its retries repeat requests that
-change something.  Without both, nothing of it remains to be used.
+githubkit carries the requests; the replies become our own small dataclasses.  Its models are not used: they require
+fields that GitHub's real replies sometimes lack, know only the newest version of the API, and are slow to import.  Its
+retries repeat requests that change something, and its HTTP cache stores invalid replies; this module does neither.
 """
 
+import contextlib
+import contextvars
 import json
 import os
 import re
 import subprocess
 from collections.abc import Callable, Mapping
-from typing import Any, Self, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -21,14 +24,18 @@ from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.text.redact import Redactor
 from runbook_lib.transport import urls
 from runbook_lib.transport.downloads import Address
-from runbook_lib.transport.http import Client, NoReply
+from runbook_lib.transport.http import USER_AGENT, Bounded
 from runbook_lib.transport.limits import TooLarge
+
+if TYPE_CHECKING:
+    import githubkit
 
 _API = "https://api.github.com"
 # Version 2026-03-10 removed merge_commit_sha, the commit that CI really tests, from pull requests.
 VERSION = "2022-11-28"
 TIMEOUT = httpx.Timeout(30, connect=10)  # seconds without a byte
 DEADLINE = 60.0  # seconds for a complete reply
+_LARGEST_CACHE = 16 * 2**20  # bytes of replies that are stored with their ETag
 PAUSES = (0.5, 2.0)  # seconds before each further attempt
 _ROOTS = ("/user", "/search/")  # the paths that are not below a repository
 _PATIENCE = 10.0  # seconds; if GitHub asks for a longer pause, the user has to retry
@@ -40,8 +47,9 @@ class GitHubConnection:
     """One repository on GitHub, as one token sees it.  For use by one thread.
 
     ``action`` describes a request: it completes "Could not …".  ``path`` is below the repository, unless it begins with
-    one of ``_ROOTS``.  A request that changes something is never sent twice: its reply may have been lost, so callers
-    check first.  Secrets appear in no message, and ``send`` removes them from all that is published.
+    one of ``_ROOTS``.  A request that changes something is never sent
+    twice: its reply may have been lost, so callers check first.  Secrets appear in no message, and ``send`` removes
+    them from all that is published.
     """
 
     def __init__(
@@ -54,19 +62,41 @@ class GitHubConnection:
         self.repository = repository
         #: The scopes of a classic token, as listed by GitHub; None for other tokens, and before any reply.
         self.scopes: str | None = None
-        url = urls.service_address("GITHUB_API_URL", env.get("GITHUB_API_URL") or _API, _API)
-        self._api = url.rstrip("/")
-        self._token = _token_for(env, url)
-        self._secret = {"Authorization": f"Bearer {self._token}"}
+        self._url = httpx.URL(urls.service_address("GITHUB_API_URL", env.get("GITHUB_API_URL") or _API, _API))
+        self._token = _token_for(env, str(self._url))
         self._redactor = Redactor({**env, "GITHUB_TOKEN": self._token})
-        self._client = Client(
-            httpx.URL(url), timeout=TIMEOUT, deadline=DEADLINE, largest=replies.LARGEST, pauses=PAUSES,
-            patience=_PATIENCE, transport=transport, sleep=sleep,
+        self._transport = Bounded(
+            deadline=DEADLINE, largest=replies.LARGEST, pauses=PAUSES, patience=_PATIENCE, transport=transport,
+            sleep=sleep,
         )  # fmt: skip
+        # githubkit keeps its connections in a context variable, and every cell of a notebook has a context of its own.
+        self._context = contextvars.copy_context()
+        # ETag, content and "has a further page" by request: an unchanged reply does not count against the rate limit.
+        self._cache: dict[tuple[str, str], tuple[str, bytes, bool]] = {}
+        self._opened = contextlib.ExitStack()
+
+    @cached_property
+    def _client(self) -> "githubkit.GitHub[Any]":
+        import githubkit  # slower to import than most notebooks that send nothing
+
+        client = githubkit.GitHub(
+            self._token,
+            base_url=str(self._url),
+            user_agent=USER_AGENT,
+            # A renamed repository replies with a redirect, and a POST that follows a redirect may become a GET.
+            follow_redirects=False,
+            timeout=TIMEOUT,
+            transport=self._transport,
+            http_cache=False,
+            auto_retry=False,
+        )
+        self._context.run(client.__enter__)
+        self._opened.callback(self._context.run, client.__exit__)
+        return client
 
     def close(self) -> None:
         """Close the connections."""
-        self._client.close()
+        self._opened.close()
 
     def __enter__(self) -> Self:
         return self
@@ -76,9 +106,8 @@ class GitHubConnection:
 
     def address(self, path: str) -> Address:
         """Return a download, whose URL redirects to a storage."""
-        return Address(
-            f"{self._api}/repos/{self.repository}{path}", {**self._secret, "X-GitHub-Api-Version": VERSION}
-        )  # fmt: skip
+        url = f"{str(self._url).rstrip('/')}/repos/{self.repository}{path}"
+        return Address(url, {"Authorization": f"Bearer {self._token}", "X-GitHub-Api-Version": VERSION})
 
     def get(
         self, action: str, path: str, build: Callable[[Any], T], params: Mapping[str, str | int] | None = None
@@ -108,7 +137,7 @@ class GitHubConnection:
     def send(self, action: str, method: str, path: str, fields: Any, build: Callable[[Any], T]) -> T:
         """Change something; return the reply, built."""
         try:
-            response = self._request(action, method, path, content=self.public(fields))
+            response = self._request(action, method, path, json=self.public(fields))
         except Transient as error:
             raise Unreachable(
                 f"{error} The change may have been made anyway: run the step again, which checks first."
@@ -124,32 +153,42 @@ class GitHubConnection:
         self, action: str, path: str, params: Mapping[str, str | int], build: Callable[[Any], T]
     ) -> tuple[T, bool, int]:
         """Return the object built from the JSON, True if there is a further page, and the bytes of the reply."""
-        query = f"?{httpx.QueryParams(params)}" if params else ""
-        response = self._request(action, "GET", path + query)
+        key = (path, repr(sorted(params.items())))
+        tag, content, more = self._cache.get(key, ("", b"", False))
+        response = self._request(action, "GET", path, params=params, headers={"If-None-Match": tag} if tag else {})
+        if response.status_code == 304 and tag:
+            return self._build(action, content, build), more, 0
         if response.status_code != 200:
             raise self._unexpected(action, response)
-        built = self._build(action, response.content, build)
-        return built, "next" in response.links, len(response.content)
+        content, more = response.content, "next" in response.links
+        built = self._build(action, content, build)
+        # Only now: a reply that makes no sense would be believed for as long as its ETag is valid.
+        if tag := response.headers.get("ETag", ""):
+            self._cache[key] = tag, content, more
+            while sum(len(cached) for _, cached, _ in self._cache.values()) > _LARGEST_CACHE:
+                del self._cache[next(iter(self._cache))]
+        return built, more, len(content)
 
-    def _request(self, action: str, method: str, path: str, content: Any = None) -> httpx.Response:
-        failed, problem = self._failed(action), self._problem(action)
+    def _request(self, action: str, method: str, path: str, **options: Any) -> "httpx.Response":
+        from githubkit.exception import GitHubException, RequestError, RequestFailed
+
+        failed, problem, client = self._failed(action), self._problem(action), self._client
         if not path.startswith(_ROOTS):
             path = f"/repos/{self.repository}{path}"
-        headers = {
-            "Accept": "application/vnd.github+json", "Accept-Encoding": "gzip", "X-GitHub-Api-Version": VERSION,
-        }  # fmt: skip
+        headers = {"X-GitHub-Api-Version": VERSION, "Accept-Encoding": "gzip", **options.pop("headers", {})}
         try:
-            # A renamed repository replies with a redirect, and a POST that follows a redirect may become a GET.
-            response = self._client.request(
-                method, httpx.URL(self._api + path), headers, secret=self._secret, content=content, follow=False
-            )  # fmt: skip
-        except TooLarge as error:
-            raise replies.too_large(problem) from error
-        except NoReply as error:
-            raise Transient(f"{problem} cannot be reached: {error}. Check the network, then try again.") from error
-        if response.status_code >= 400:
-            text = response.text.replace(self._token, "***")
-            raise refusal(failed, self.repository, response.status_code, response.headers, text)
+            reply = self._context.run(lambda: client.request(method, path, headers=headers, **options))
+        except RequestFailed as error:
+            refused = error.response.raw_response
+            text = refused.text.replace(self._token, "***")
+            raise refusal(failed, self.repository, refused.status_code, refused.headers, text) from error
+        except RequestError as error:
+            if isinstance(error.exc, TooLarge):
+                raise replies.too_large(problem) from error
+            raise Transient(f"{problem} cannot be reached: {error.exc}. Check the network, then try again.") from error
+        except (GitHubException, ValueError, OverflowError) as error:  # such as an invalid Retry-After
+            raise Unreachable(f"{failed}: the reply is not one of GitHub's.") from error
+        response = reply.raw_response
         self.scopes = response.headers.get("X-OAuth-Scopes")
         if response.has_redirect_location:
             raise RunbookError(f"{failed}: the repository has moved. Set GITHUB_REPOSITORY to its new name.")
@@ -169,7 +208,7 @@ class GitHubConnection:
         return f"Could not {action} in {self.repository}"
 
     def _problem(self, action: str) -> str:
-        return f"{self._failed(action)}: {self._client.home.host}"
+        return f"{self._failed(action)}: {self._url.host}"
 
 
 def _token_for(env: Mapping[str, str], url: str) -> str:

@@ -248,9 +248,17 @@ def test_unreachable_hosts(env: dict[str, str], words: str, monkeypatch: pytest.
     assert "hush" not in str(caught.value)
 
 
-def test_the_library_of_http_is_imported_with_the_first_client_alone() -> None:
-    code = "import sys\nimport runbook_lib.notebook.begin\nprint('httpx' in sys.modules)\n"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+def test_libraries_of_http_are_imported_with_the_first_request_alone() -> None:
+    code = (
+        "import sys\n"
+        "import runbook_lib.notebook.begin\n"
+        "print('httpx' in sys.modules)\n"
+        "from runbook_lib.clients.github.client import GitHub\n"
+        "with GitHub('o/n', {'GITHUB_TOKEN': 't'}) as github:\n"
+        "    github.artifact(1)\n"
+        "print('githubkit' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\nFalse\n"
 
 
 def test_a_wrong_slug_and_a_wrong_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,6 +320,36 @@ def test_once_looks_before_and_after() -> None:
     assert once(look, lambda: create(fails=True, arrives=True)) == 1
     assert once(look, lambda: create(fails=True, arrives=True)) == 1
     assert there == [1]
+
+
+def test_an_answer_that_still_holds_is_not_sent_again() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.headers.get("If-None-Match", ""))
+        if asked[-1] == '"one"' and len(asked) < 4:
+            return httpx.Response(304, headers={"ETag": '"one"'})
+        return httpx.Response(200, json={"login": f"answer {len(asked)}", "type": "User"}, headers={"ETag": '"one"'})
+
+    env = {"GITHUB_TOKEN": "t", "GITHUB_API_URL": "http://127.0.0.1:9"}
+    with GitHub("o/r", env, httpx.MockTransport(answer)) as github:
+        assert [github.me() for _ in range(4)] == ["answer 1", "answer 1", "answer 1", "answer 4"]
+    assert asked == ["", '"one"', '"one"', '"one"']
+
+
+def test_an_answer_without_sense_is_not_believed_later() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.headers.get("If-None-Match", ""))
+        body = "null" if len(asked) == 1 else json.dumps(USER)
+        return httpx.Response(200, content=body, headers={"ETag": '"one"'})
+
+    with GitHub("o/r", ENV, httpx.MockTransport(answer)) as github:
+        with pytest.raises(CannotTell, match="TypeError"):
+            github.me()
+        assert github.me() == "anna"
+    assert asked == ["", ""]
 
 
 @pytest.mark.parametrize("body", ["{}", '""', '{"workflow_runs": {}}', "null", "[" * 100_000, '[{"name": Infinity}]'])
