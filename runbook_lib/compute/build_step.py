@@ -13,11 +13,12 @@ from runbook_lib import display, notebooks
 from runbook_lib.checks import Evidence
 from runbook_lib.compute import build_plan, known_builds
 from runbook_lib.compute import engine as engines
-from runbook_lib.compute.conditions import FolderMade, ImageMade, VersionsMatch
+from runbook_lib.compute.command_run import CommandRun
+from runbook_lib.compute.conditions import ImageMade, VersionsMatch
 from runbook_lib.compute.engine import BuildPlan, Engine, unfit
 from runbook_lib.compute.project import missing_submodules
 from runbook_lib.compute.slurm.site import read_site
-from runbook_lib.compute.tasks import wrap_command
+from runbook_lib.compute.tasks import WorkStep, wrap_command
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.compare import versions
@@ -30,6 +31,7 @@ from runbook_lib.world.outside import World
 from runbook_lib.world.ports import Services
 
 _PRACTICE = "The practice environment's images contain no programs to build on. Use your own checkout: -r repo FOLDER."
+_EMPTY = "The Dockerfile copies it, and no clone has it: git knows no empty folder."
 #: What CI puts into a folder that no clone has.
 _FETCHED = {
     "assets": " Unit tests read their data there; to have it in the image, run what CI runs before: "
@@ -160,8 +162,12 @@ class BuildImage:
 
 def _conditions(facts: ImageFacts) -> tuple[Condition[World], ...]:
     engine, obstacle = facts.engine, facts.obstacle
-    conditions: list[Condition[World]] = [*map(FolderMade, facts.missing)] if not obstacle else []
-    conditions.append(ImageMade(facts.image, engine, None if facts.pulled else facts.build, facts.source, obstacle))
+    steps = [WorkStep("Make the folder", ("mkdir", "-p", "--", name), "host", _EMPTY) for name in facts.missing]
+    if facts.pulled:
+        steps = [WorkStep("Pull the image", facts.commands[0], "host", "Internal CI has built it.")]
+    conditions: list[Condition[World]] = [CommandRun(step, "commands.log", obstacle) for step in steps]
+    if not facts.pulled:
+        conditions.append(ImageMade(facts.build, engine, facts.source, obstacle))
     if engine:
         conditions.append(VersionsMatch(facts.image, engine, facts.claims))
     return tuple(conditions)

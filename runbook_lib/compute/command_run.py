@@ -53,7 +53,7 @@ class CommandRun:
     def make_true(self, world: World) -> Iterator[Effect]:
         """Run it in the checkout.  Raises Refused if it cannot be run from here."""
         if self.obstacle:
-            raise Refused(f"Nothing was run. {self.obstacle} Copy the commands shown above.")
+            raise Refused(f"Nothing was run. {self.obstacle} Or copy the commands shown above.")
         world.checkout.require_work_tree()
         log = world.folder / self.log if world.folder else Path(os.devnull)
         failure = run_step(self.step, world.checkout.path, log)

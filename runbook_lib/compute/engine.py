@@ -7,13 +7,13 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from runbook_lib.compute.build_log import BuildLog, CommandFailure
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.system.subprocess_lines import capture, output_of, run_logged, show_excerpt, signal_name
+from runbook_lib.system.subprocess_lines import capture, output_of, run_logged, signal_name
 from runbook_lib.text.redact import Redactor
 
 EngineName = Literal["docker", "podman", "buildah"]
@@ -169,23 +169,6 @@ def build(
         return BuildResult(image, reader.steps, seconds, None if image else failure)
     killed = signal_name(-status) if status < 0 else ""
     return BuildResult("", reader.steps, seconds, reader.explain(killed))
-
-
-def pull(
-    image: str, engine: Engine, log: Path, say: Callable[[str], object] = print, env: Mapping[str, str] = os.environ
-) -> BuildResult:
-    """Pull an image.  ``say`` receives the output, or the first and last lines of a long one."""
-    start, reader = time.monotonic(), BuildLog()
-    with show_excerpt(say) as say_part:
-
-        def line(text: str) -> None:
-            reader.take(text)
-            say_part(text)
-
-        status = run_logged((engine.name, "pull", image), Path.cwd(), log, line, env)
-    digest = image_id(engine, image, env) if status == 0 else ""
-    failure = None if digest else replace(reader.explain(), sentence=f"{image} could not be pulled.")
-    return BuildResult(digest, 0, time.monotonic() - start, failure)
 
 
 def inside(

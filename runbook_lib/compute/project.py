@@ -107,13 +107,8 @@ def parse_requirement(text: str) -> Requirement:
 
 def _requirements(entries: object) -> tuple[str, ...]:
     """Return the packages of a list; entries such as ``{include-group = "test"}`` are skipped."""
-    names = []
-    for entry in entries if isinstance(entries, list) else ():
-        try:
-            names.append(canonicalize_name(Requirement(entry).name))
-        except (InvalidRequirement, TypeError):
-            continue
-    return tuple(names)
+    texts = [entry for entry in entries if isinstance(entry, str)] if isinstance(entries, list) else []
+    return tuple(canonicalize_name(match[0]) for text in texts if (match := re.match(r"[\w.-]+", text)))
 
 
 def _table(data: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:

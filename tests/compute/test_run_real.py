@@ -145,16 +145,6 @@ def test_an_unusable_base_is_reported_separately(built: Place, tmp_path: Path, b
     assert tagged(built, tmp_path) == ""
 
 
-def test_a_pulled_image_is_there_and_one_that_cannot_be_pulled_is_explained(built: Place, tmp_path: Path) -> None:
-    done = engines.pull(BASE, ENGINE, tmp_path / "pull.log", lambda _: None, built.env)
-    assert done.failure is None
-    assert done.image == engines.image_id(ENGINE, BASE, built.env)
-    missing = engines.pull(f"{BASE}x", ENGINE, tmp_path / "pull.log", lambda _: None, built.env)
-    assert missing.failure is not None
-    assert missing.failure.sentence == f"{BASE}x could not be pulled."
-    assert [it.sign for it in missing.failure.pitfalls] == ["The registry has no such image."]
-
-
 SLOW = f"{FILE}RUN echo slow > /slow && sleep 600\n"
 
 

@@ -387,19 +387,6 @@ def ended(world: World) -> list[ArrayElement]:
 
 
 @needs_slurm
-def test_tests_of_the_commit_before_are_reported_and_cancelled(world: World) -> None:
-    world.go(world.plan(tests="hang"))
-    world.checkout.git("commit", "-q", "--allow-empty", "-m", "two")
-    plan = world.plan(tests="good")
-    assert [entry.test.case for entry in plan.elsewhere] == ["hang"]
-    assert any("another commit" in warning for warning in plan.obstacles.warnings)
-    world.go(plan, cancel=True)
-    assert world.slurm.calls["scancel"] == 1
-    assert all(element.over for element in ended(world))
-    assert world.plan(tests="good").elsewhere == ()
-
-
-@needs_slurm
 def test_containers_get_the_planned_commit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     srun = world.folder / "bin/srun"  # a cluster with Pyxis, whose containers do nothing
     srun.parent.mkdir()

@@ -154,12 +154,7 @@ def last_line(path: Path) -> str:
 
 def read_lines(path: Path) -> list[str]:
     """Return the lines at the end of a file; none if it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _MAX_OUTPUT))
-            return file.read().decode("utf-8", "replace").splitlines()
-    except OSError:
-        return []
+    return rounds.log_tail(path, _MAX_OUTPUT).decode("utf-8", "replace").splitlines()
 
 
 def judge(

@@ -1,12 +1,9 @@
 """The tests of a matrix on the cluster: each array is submitted once, and its tests are followed to their end.
 
-A poll costs at most one query of the scheduler, regardless of the number of tests.  Files written by a job need no
-query.  If a test could not write how it ended (a time limit, a lost node), that is saved beside its results, because a
-controller forgets.
+A poll costs at most one query of the scheduler, regardless of the number of tests.  What a job wrote needs none: how
+it ended, and what Slurm noted in its log.
 """
 
-import contextlib
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,19 +22,21 @@ _MAX_MISSED = 8
 _QUERIES = 3
 #: The state of a test if neither Slurm nor its own files show how it ended.
 GONE = "GONE"
-_SAVED = ("state", "reason", "code", "early")
+#: Marks a test that was cancelled before it began: Slurm forgets it at once.
+_CANCELLED = "cancelled"
 #: Plainer words for states with unclear names.
 _WORDS = {
     "": "not submitted", "PENDING": "waiting", "TIMEOUT": "time limit", "DEADLINE": "time limit",
     "NODE_FAIL": "node failed", "BOOT_FAIL": "node failed", "REVOKED": "cancelled",
 }  # fmt: skip
+Key = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
 class ObservedTest:
     """The state of a test at the last poll: Slurm's word, GONE, or empty before submission.
 
-    ``values``: its golden values are complete; ``early``: it was cancelled because of that.
+    ``early``: it was cancelled because its golden values were complete.
     """
 
     entry: RoundTest
@@ -45,7 +44,6 @@ class ObservedTest:
     reason: str = ""
     code: int | None = None
     early: bool = False
-    values: bool = False
 
     @property
     def over(self) -> bool:
@@ -60,16 +58,12 @@ class ObservedTest:
     @property
     def word(self) -> str:
         """The state in plain words."""
-        return "ended early" if self.early else _in_words(self.state)
+        return "ended early" if self.early else _WORDS.get(self.state, self.state.lower().replace("_", " "))
 
     @property
-    def key(self) -> tuple[str, int, int]:
+    def key(self) -> Key:
         """What Slurm calls it.  Slurm reuses job IDs, so the array's name must match too."""
         return self.entry.array.name, self.entry.job or 0, self.entry.index
-
-
-def _in_words(state: str) -> str:
-    return _WORDS.get(state, state.lower().replace("_", " "))
 
 
 def submit(
@@ -112,78 +106,68 @@ def adopt_jobs(slurm: Slurm, submissions: Sequence[Submission]) -> tuple[Submiss
 
 def unfinished(elements: Iterable[ArrayElement], entries: Iterable[RoundTest]) -> tuple[RoundTest, ...]:
     """Return the tests that wait or run according to the queue."""
-    matched = _match([ObservedTest(entry) for entry in entries], elements)
-    return tuple(test.entry for test in matched.values() if test.pending)
+    listed = _by_key(elements)
+    return tuple(it for it in entries if (found := listed.get(ObservedTest(it).key)) and not found.over)
 
 
 def cancel(slurm: Slurm, entries: Sequence[RoundTest]) -> None:
-    """Ask Slurm to end tests.  It forgets at once those that had not begun, so their end is saved here."""
+    """Ask Slurm to end tests, and mark those that had not begun."""
     slurm.cancel((entry.job or 0, entry.index) for entry in entries)
-    listed = {(element.name, element.job, element.index) for element in slurm.queue()}
-    for test in map(ObservedTest, entries):
-        if test.key not in listed and not (test.entry.folder / "started").exists():
-            _save(replace(test, state="CANCELLED"))
-
-
-def _save(test: ObservedTest) -> None:
-    """Save how a test ended beside its results."""
-    files.write(test.entry.folder / "state.json", json.dumps({name: getattr(test, name) for name in _SAVED}))
+    for entry in entries:
+        if not (entry.folder / "started").exists():
+            files.write(entry.folder / _CANCELLED, "")
 
 
 def _jobs_by_name(slurm: Slurm) -> dict[str, int]:
     return {element.name: element.job for element in slurm.queue()}
 
 
+def _by_key(elements: Iterable[ArrayElement]) -> dict[Key, ArrayElement]:
+    return {(element.name, element.job, element.index): element for element in elements}
+
+
 class Follower:
     """The state of each test at the last poll.
 
     ``expected`` maps a test's name to the golden files that it should write; with ``early`` a test is cancelled as soon
-    as all of them are complete.  ``notes``: save the results of tests, which Slurm forgets.
+    as all of them are complete.
     """
 
     def __init__(
         self, slurm: Slurm, entries: Iterable[RoundTest], expected: Mapping[str, Sequence[str]] | None = None,
-        *, early: bool = False, notes: bool = True,
+        *, early: bool = False,
     ) -> None:  # fmt: skip
-        self._slurm, self._expected, self._early, self._notes = slurm, expected or {}, early, notes
-        self.tests = tuple(saved_state(entry) for entry in entries)
-        self._missed: Counter[tuple[str, int, int]] = Counter()
-        self._cancelled: set[tuple[str, int, int]] = set()
+        self._slurm, self._expected, self._early = slurm, expected or {}, early
+        self.tests = tuple(map(ObservedTest, entries))
+        self._missed: Counter[Key] = Counter()
 
     def poll(self) -> tuple[ObservedTest, ...]:
         """Query once, and return all tests.  Raises Unreachable if Slurm's controller is down."""
-        self.tests = tuple(map(self._read_files, self.tests))
-        waiting = [test for test in self.tests if test.pending]
-        if waiting:
-            matched = _match(waiting, self._slurm.queue())
-            self.tests = tuple(self._updated(test, matched) if test.pending else test for test in self.tests)
-        if self._early:
-            self._cancel_complete()
+        self.tests = tuple(test if test.over else saved_state(test.entry, test.state) for test in self.tests)
+        if any(test.pending for test in self.tests):
+            listed = _by_key(self._slurm.queue())
+            self.tests = tuple(self._updated(test, listed) if test.pending else test for test in self.tests)
+        self.tests = tuple(map(self._ended_early, self.tests))
+        complete = [test for test in self.tests if test.state == "RUNNING" and self._early and self._has_values(test)]
+        if complete:
+            self._slurm.cancel(test.key[1:] for test in complete)
         return self.tests
 
-    def _read_files(self, test: ObservedTest) -> ObservedTest:
-        if not test.over and test.entry.exit_record is not None:
-            return saved_state(test.entry)
-        return replace(test, values=self._has_values(test)) if test.state == "RUNNING" else test
-
-    def _updated(self, test: ObservedTest, matched: Mapping[tuple[str, int, int], ObservedTest]) -> ObservedTest:
-        if test.key in matched:
+    def _updated(self, test: ObservedTest, listed: Mapping[Key, ArrayElement]) -> ObservedTest:
+        if found := listed.get(test.key):
             self._missed[test.key] = 0
-            test = matched[test.key]
-            if test.key in self._cancelled and test.state == "CANCELLED":
-                test = _ended_early(test)
-            if test.over:
-                self._save(test)
-            return test
+            state = found.state if found.over or found.state == "PENDING" else "RUNNING"
+            return replace(test, state=state, reason=found.reason, code=found.code)
         self._missed[test.key] += 1
         if self._missed[test.key] < _MAX_MISSED:
             return test
         return replace(test, state=rounds.state_in_log(test.entry.folder) or GONE, reason="")
 
-    def _save(self, test: ObservedTest) -> None:
-        """Save how a test ended, unless its job wrote it itself."""
-        if self._notes and (test.entry.exit_record is None or test.early):
-            _save(test)
+    def _ended_early(self, test: ObservedTest) -> ObservedTest:
+        """Return a test that was cancelled after it had written its golden values as one that succeeded."""
+        if test.state != "CANCELLED" or not self._has_values(test):
+            return test
+        return replace(test, state="COMPLETED", reason="", code=None, early=True)
 
     def _has_values(self, test: ObservedTest) -> bool:
         """Return True if all golden files that a test should write are written to their last byte."""
@@ -196,25 +180,6 @@ class Follower:
         except (OSError, BadGoldenFile):
             return False
         return bool(names)
-
-    def _cancel_complete(self) -> None:
-        complete = []
-        for test in self.tests:
-            if test.state == "RUNNING" and test.values and test.entry.exit_record is None:
-                complete.append(test)
-        if not complete:
-            return
-        # Cancel first, then save: a test that is saved as over is never queried again, although it might still run.
-        self._cancelled.update(test.key for test in complete)
-        self._slurm.cancel(test.key[1:] for test in complete)
-        for test in complete:
-            self._save(_ended_early(test))
-        self.tests = tuple(_ended_early(test) if test in complete else test for test in self.tests)
-
-
-def _ended_early(test: ObservedTest) -> ObservedTest:
-    """Return the test marked as cancelled because its golden values were complete."""
-    return replace(test, state="COMPLETED", reason="", code=None, early=True)
 
 
 def follow(
@@ -238,29 +203,10 @@ def counts(tests: Iterable[ObservedTest]) -> str:
     return ", ".join(f"{words.count(word)} {word}" for word in sorted(set(words))) or "no test"
 
 
-def _match(tests: Iterable[ObservedTest], elements: Iterable[ArrayElement]) -> dict[tuple[str, int, int], ObservedTest]:
-    """Return the tests listed in a reply, updated."""
-    listed = {(element.name, element.job, element.index): element for element in elements}
-    matched = {}
-    for test in tests:
-        if match := listed.get(test.key):
-            state = match.state if match.over or match.state == "PENDING" else "RUNNING"
-            matched[test.key] = replace(
-                test, state=state, reason=match.reason, code=match.code
-            )  # fmt: skip
-    return matched
-
-
-def saved_state(entry: RoundTest) -> ObservedTest:
-    """Return the final state of a test, as saved or as written by its job, or the state before submission."""
-    exit_record = entry.exit_record
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        data = json.loads((entry.folder / "state.json").read_text())
-        test = ObservedTest(entry, **{name: data[name] for name in _SAVED})
-        if test.over and (test.early or exit_record is None):
-            return test
-    if exit_record is None:
-        return ObservedTest(entry)
-    code = exit_record[1]
-    state = rounds.state_in_log(entry.folder) or "FAILED" if code else "COMPLETED"
-    return ObservedTest(entry, state, code=code)
+def saved_state(entry: RoundTest, state: str = "") -> ObservedTest:
+    """Return the final state of a test as written by its job, or ``state`` before it has ended."""
+    if entry.exit_record is None:
+        is_cancelled = (entry.folder / _CANCELLED).exists() and not (entry.folder / "started").exists()
+        return ObservedTest(entry, "CANCELLED" if is_cancelled else state)
+    code = entry.exit_record[1]
+    return ObservedTest(entry, rounds.state_in_log(entry.folder) or "FAILED" if code else "COMPLETED", code=code)

@@ -1,6 +1,5 @@
 """What a run on a Slurm cluster needs to know: its tests, their arrays, and what prevents them.  Writes nothing."""
 
-import glob
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -58,8 +57,8 @@ class Obstacles:
 class SlurmFacts:
     """A commit's tests on a cluster; ``folder`` is for the results of this commit with this image.
 
-    ``submissions`` are earlier arrays with their job IDs, from the folder or the queue.  ``elsewhere`` are this bump's
-    unfinished tests at other commits or with other images.  ``texts`` are settings and golden files by path.
+    ``submissions`` are earlier arrays with their job IDs, from the folder or the queue.  ``texts`` are settings and
+    golden files by path.
     """
 
     branch: BumpBranch
@@ -69,7 +68,6 @@ class SlurmFacts:
     tests: tuple[selection.SelectedTest, ...] = ()
     texts: Mapping[str, str | None] = field(default_factory=dict, repr=False)
     submissions: tuple[rounds.Submission, ...] = ()
-    elsewhere: tuple[rounds.RoundTest, ...] = ()
     new: NewTests = NewTests()
     obstacles: Obstacles = Obstacles()
 
@@ -133,8 +131,7 @@ def read_facts(branch: BumpBranch, site: Site, choice: MatrixChoice, slurm: Slur
     Raises Refused for a test that does not exist or is still running, and CannotTell for a damaged submission list.
     """
     bump = branch.bump
-    prefix = f"{bump.image_type}-{bump.tag or 'none'}"
-    folder = f"{prefix}-{branch.start[:12]}"
+    folder = f"{bump.image_type}-{bump.tag or 'none'}-{branch.start[:12]}"
     if site.image_names:  # each image has its own results
         folder += f"-{hashlib.sha256(','.join(site.image_names).encode()).hexdigest()[:6]}"
     facts = SlurmFacts(branch, site, Path(site.results or "/") / folder, slurm or Slurm())
@@ -151,37 +148,12 @@ def read_facts(branch: BumpBranch, site: Site, choice: MatrixChoice, slurm: Slur
         submissions = follow.adopt_jobs(facts.slurm, submissions)
     except RunbookError as error:
         problems.append(f"{error} Whether an array planned earlier was submitted is unknown.")
-    elsewhere = _unfinished_elsewhere(facts, prefix, warnings)
-    facts = replace(facts, tests=tests, texts=texts, submissions=submissions, elsewhere=elsewhere)
+    facts = replace(facts, tests=tests, texts=texts, submissions=submissions)
     new = _new_tests(facts, "" if choice.cancel else choice.jobs)
     facts = replace(facts, new=NewTests(new))
     if new and not problems:
         facts = _with_arrays(facts, problems, warnings)
     return replace(facts, obstacles=Obstacles(tuple(problems), tuple(warnings)))
-
-
-def _unfinished_elsewhere(facts: SlurmFacts, prefix: str, warnings: list[str]) -> tuple[rounds.RoundTest, ...]:
-    """Return the unfinished tests of the bump in other folders, whose names start with ``prefix``."""
-    results = facts.folder.parent
-    started: list[rounds.RoundTest] = []
-    for folder in sorted(set(results.glob(f"{glob.escape(prefix)}-*")) - {facts.folder}):
-        try:
-            submissions = follow.adopt_jobs(facts.slurm, rounds.read(folder))
-        except RunbookError as error:
-            warnings.append(f"{error} Whether its tests are still running is unknown.")
-            continue
-        entries = [entry for submission in submissions for entry in submission.entries]
-        started += [entry for entry in entries if entry.job is not None and not follow.saved_state(entry).over]
-    try:
-        unfinished = follow.unfinished(facts.slurm.queue(), started) if started else ()
-    except RunbookError as error:
-        warnings.append(f"{error} Whether tests of other commits or images are still running is unknown.")
-        return ()
-    if unfinished:
-        folders = ", ".join(sorted({test.folder.relative_to(results).parts[0] for test in unfinished}))
-        tests = f"{display.count(len(unfinished), 'test')} of this bump, at another commit or with another image"
-        warnings.append(f"{tests}, still waiting or running: see {folders}. `-r jobs cancel` ends them too.")
-    return unfinished
 
 
 def _new_tests(facts: SlurmFacts, again: str) -> tuple[selection.SelectedTest, ...]:
@@ -200,7 +172,7 @@ def _new_tests(facts: SlurmFacts, again: str) -> tuple[selection.SelectedTest, .
     submitted = [newest[name] for name in runnable if name in newest and newest[name].job is not None]
     new = runnable.keys() - {entry.test.name for entry in submitted}
     unfinished = []
-    for observed in follow.Follower(facts.slurm, submitted, notes=False).poll() if words else ():
+    for observed in follow.Follower(facts.slurm, submitted).poll() if words else ():
         test, word = observed.entry, facts.outcome(observed).word
         is_named = bool(names[test.test.name] & words)
         if is_named and observed.state and not observed.over:

@@ -65,18 +65,18 @@ class MatrixResults:
 
 
 def read_results(
-    facts: SlurmFacts, *, wait: bool = False, notes: bool = False, sleep: Callable[[float], None] = time.sleep
+    facts: SlurmFacts, *, wait: bool = False, early: bool = False, sleep: Callable[[float], None] = time.sleep
 ) -> MatrixResults:
     """Return the outcomes of the submitted tests; with ``wait``, wait for all first.
 
-    ``notes`` saves how tests ended.  Raises Unreachable if Slurm stays unreachable.
+    ``early`` ends tests whose golden values are complete.  Raises Unreachable if Slurm stays unreachable.
     """
     newest = rounds.newest(_submissions(facts))
     entries = [newest[chosen.test.name] for chosen in facts.tests if chosen.test.name in newest]
     if all(entry.job is None for entry in entries):
         return MatrixResults()
     expected = {chosen.test.name: facts.expected_names(chosen.test) for chosen in facts.tests}
-    follower = following.Follower(facts.slurm, entries, expected, early=facts.site.early and notes, notes=notes)
+    follower = following.Follower(facts.slurm, entries, expected, early=early)
     try:
         tests = following.follow(follower, wait=wait, sleep=sleep)
     except Unreachable as error:
@@ -161,7 +161,7 @@ class Submitted:
 
 @dataclass(frozen=True)
 class Cancelled:
-    """None of the chosen tests of this bump runs on Slurm, at any commit; those that Slurm was asked to end count."""
+    """None of the chosen tests of this commit runs on Slurm; those that Slurm was asked to end count."""
 
     facts: SlurmFacts
     leaves_machine = False
@@ -185,8 +185,7 @@ class Cancelled:
     def _unfinished(self) -> Sequence[rounds.RoundTest]:
         names = {chosen.test.name for chosen in self.facts.tests}
         here = [entry for array in _submissions(self.facts) for entry in array.entries if entry.test.name in names]
-        entries = [*self.facts.elsewhere, *here]
-        return following.unfinished(self.facts.slurm.queue(), entries) if entries else ()
+        return following.unfinished(self.facts.slurm.queue(), here) if here else ()
 
 
 @dataclass(frozen=True)
@@ -199,13 +198,13 @@ class MatrixPassed:
     facts: SlurmFacts
     open_point: str
     wait: bool
-    notes: bool
+    early: bool
     leaves_machine = False
     sentence = "follow the tests until they have ended"
 
     def holds(self, world: World) -> Check:
         """Query Slurm and read the results of the tests."""
-        name, results = "every test passed", read_results(self.facts, notes=self.notes)
+        name, results = "every test passed", read_results(self.facts, early=self.early)
         words = [outcome.word for outcome in results.outcomes]
         if not words:
             return Check(name, "waiting", self.open_point or "No test has been submitted yet.", Next.again())
@@ -229,7 +228,7 @@ class MatrixPassed:
 
     def make_true(self, world: World) -> Sequence[Effect]:
         """Follow the tests, and print each change of their state."""
-        read_results(self.facts, wait=self.wait, notes=self.notes, sleep=world.sleep)
+        read_results(self.facts, wait=self.wait, early=self.early, sleep=world.sleep)
         return ()
 
     def _evidence(self, results: MatrixResults) -> Evidence:
@@ -273,7 +272,7 @@ class SlurmVerify:
             conditions.append(Cancelled(facts))
         submitted = rounds.newest(facts.submissions)
         if arrays or any(chosen.test.name in submitted for chosen in facts.tests):
-            conditions.append(MatrixPassed(facts, open_point, self.wait, notes=bump.apply))
+            conditions.append(MatrixPassed(facts, open_point, self.wait, bump.apply and facts.site.early))
         done = planned.done if conditions else Outcome(open_point or "No test has been submitted yet.")
         omitted = [f"Omitted: {join_first(names, 3)}. {reason}" for reason, names in facts.left_out.items()]
         prevented = known.problems if is_blocked and not bump.apply else ()

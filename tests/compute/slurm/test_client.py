@@ -13,7 +13,7 @@ from slurm_runs import nap, plan, run
 
 from runbook_lib.compute.slurm import rounds
 from runbook_lib.compute.slurm.client import ArrayElement, Slurm
-from runbook_lib.compute.slurm.follow import GONE, Follower, ObservedTest, follow, saved_state, submit
+from runbook_lib.compute.slurm.follow import GONE, Follower, ObservedTest, cancel, follow, saved_state, submit
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 
 GOLDEN = '{"lm loss": {"start_step": 1, "end_step": 1, "step_interval": 1, "values": {"1": 10.5}}}'
@@ -153,10 +153,10 @@ def test_a_test_ends_as_soon_as_its_values_are_complete(slurm: Slurm, tmp_path: 
     found = run(
         slurm, tmp_path, early=True, until=lambda tests: (tests[0].entry.folder / "assets/golden.json").exists()
     )
-    assert not found["a"].values
+    assert found["a"].state == "RUNNING"
     go.touch()
     found = run(slurm, tmp_path, early=True)
-    assert (found["a"].state, found["a"].early, found["a"].values) == ("COMPLETED", True, True)
+    assert (found["a"].state, found["a"].early) == ("COMPLETED", True)
     assert run(slurm, tmp_path)["a"].early  # and it is known after a restart
     settle(slurm, found["a"])
 
@@ -238,22 +238,28 @@ def test_a_number_that_slurm_gave_to_another_job_is_not_the_test(tmp_path: Path)
     assert [it.state for it in follower.tests] == [GONE]
 
 
+def test_a_test_that_was_cancelled_before_it_began_is_known_by_its_mark(tmp_path: Path) -> None:
+    (planned,) = plan(tmp_path, {"a": "true"})
+    (entry,) = replace(planned, job=7).entries
+    cancel(Scripted(), [entry])
+    assert saved_state(entry).state == "CANCELLED"
+
+
 def test_a_test_is_noted_as_over_after_it_was_ended(tmp_path: Path) -> None:
     (planned,) = plan(tmp_path, {"a": "true"})
     (entry,) = replace(planned, job=7).entries
     (entry.folder / "assets").mkdir()
     (entry.folder / "assets/golden.json").write_text(GOLDEN)
     running, ended = (ArrayElement(planned.name, 7, 0, it) for it in ("RUNNING", "CANCELLED"))
-    slurm = Scripted((running,), (running,), "scancel is not answered")
-    follower = Follower(slurm, [entry], {entry.test.name: ("golden.json",)}, early=True)
-    follower.poll()
+    slurm = Scripted((running,), "scancel is not answered")
+    expected = {entry.test.name: ("golden.json",)}
+    follower = Follower(slurm, [entry], expected, early=True)
     with pytest.raises(Unreachable):
         follower.poll()
-    assert not (entry.folder / "state.json").exists()
     slurm.answers, slurm.shown = [], (ended,)  # it was heard all the same
     (now,) = follower.poll()
     assert (now.state, now.early) == ("COMPLETED", True)
-    assert saved_state(entry).early
+    assert Follower(slurm, [entry], expected).poll()[0].early
 
 
 @needs_slurm
