@@ -2,8 +2,6 @@
 
 import json
 import os
-import shutil
-import sys
 from pathlib import Path
 
 import click
@@ -15,11 +13,7 @@ from runbook_lib.golden import diff as comparison
 from runbook_lib.golden import history, summary
 from runbook_lib.golden.diff import GoldenFiles
 from runbook_lib.golden.history import GoldenHistory
-from runbook_lib.system.files import write
 from runbook_lib.text.plain_text import plain
-
-#: The width of a terminal from which the table of metrics is shown with its buckets.
-_WIDE = 136
 
 
 @click.group()
@@ -34,10 +28,9 @@ def golden() -> None:
 @click.option(
     "--history", "up_to", default="", metavar="REF", help="Judge with the history up to this commit (default: OLD)."
 )
-@click.option("--csv", default="", metavar="FILE", help="Write the measures of every file and metric to this file.")
 @click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
 @json_option
-def diff(old: str, new: str, repo: str, up_to: str, csv: str, markdown: bool, as_json: bool) -> int:
+def diff(old: str, new: str, repo: str, up_to: str, markdown: bool, as_json: bool) -> int:
     """Compare the golden values of two commits, or of two folders.
 
     Exit status: 0 if every change is expected drift, 1 if a file would be held back or refused, 2 cannot tell.
@@ -49,13 +42,10 @@ def diff(old: str, new: str, repo: str, up_to: str, csv: str, markdown: bool, as
             "folders that contain model/test_case/golden_values_….json."
         )
     verdicts = comparison.compare(before, after, _history(old, repo, up_to))
-    if csv:
-        write(Path(csv), comparison.as_csv(verdicts.judgements))
     if as_json:
         print(json.dumps(comparison.as_json(verdicts), indent=2, allow_nan=False))
     else:
-        narrow = sys.stdout.isatty() and shutil.get_terminal_size().columns < _WIDE
-        text = summary.markdown(verdicts, buckets=markdown or not narrow).rstrip("\n")
+        text = summary.markdown(verdicts).rstrip("\n")
         print(text if markdown else plain(text))
     return int(verdicts.open)
 

@@ -1,8 +1,6 @@
 """A comparison of the golden values of two revisions, or of two folders."""
 
-import csv
 import difflib
-import io
 import itertools
 import math
 import os
@@ -14,7 +12,7 @@ from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.blobs import read_blobs
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import summary
-from runbook_lib.golden.form import Judgement, examine
+from runbook_lib.golden.form import examine
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.judge import NO_HISTORY, Verdicts, judge_all
 from runbook_lib.golden.values import MAX_BYTES
@@ -146,15 +144,6 @@ def _separate(contents: Mapping[str, str], *, lint: bool) -> GoldenFiles:
     configs = {path: content for path, content in contents.items() if _is_config(path)}
     golden_files = {path: content for path, content in contents.items() if path not in configs}
     return GoldenFiles(golden_files, configs, lint)
-
-
-def as_csv(judgements: tuple[Judgement, ...]) -> str:
-    """Return one line per (file, metric), with floats in full precision."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, summary.CSV_COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(summary.rows(judgements))
-    return out.getvalue()
 
 
 def as_json(verdicts: Verdicts) -> dict[str, object]:

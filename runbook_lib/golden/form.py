@@ -138,7 +138,8 @@ def _examine_baseline(file: str, old: str | bytes | None, new: str | bytes, conf
     reasons += [ReviewReason(name, sentence, _CHANGED) for name, sentence in change.settings.items()]
     measures = tuple(measure(file, name, {1: float(before[name])}, {1: float(after[name])}) for name in change.costs)
     verdict: Verdict = "held back" if reasons else "refresh"
-    return Judgement(file, verdict, tuple(reasons), measures, change.ci, costs=change.costs)
+    notes = tuple(f"{name}: {why}" for name, why in list(change.ci.items())[:3])
+    return Judgement(file, verdict, tuple(reasons), measures, change.ci, notes, costs=change.costs)
 
 
 def _not_finite(old: GoldenValues, new: GoldenValues, *, lint: bool) -> ReviewReason | None:

@@ -331,12 +331,7 @@ def _verdicts(values: GoldenComparison) -> display.View:
     verdicts, judged = values.judged.measured, values.judged
     view = display.View("", "")
     if groups := verdicts.groups:
-        rows = []
-        for group in groups:
-            row = {"group": group.id, "change": group.sentence, "files": display.count(len(group.files), "file")}
-            separate = ", ".join(verdicts.exceptions(group))
-            rows.append(row | {"decided separately": separate, "accepted": group.accepted})
-        view += display.note("One decision for many files:") + display.table(rows)
+        view += display.note("One decision for many files:") + display.table(summary.group_rows(groups))
     empty = "No golden value of this run differs from ours."
     view += display.table(summary.verdict_rows(verdicts.judgements), empty=empty)
     if judged.decided:

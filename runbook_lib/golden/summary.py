@@ -106,10 +106,9 @@ def sentence(judgement: Judgement) -> str:
     return "; ".join(clauses)
 
 
-def markdown(verdicts: Verdicts, *, buckets: bool = True) -> str:
+def markdown(verdicts: Verdicts) -> str:
     """Return the text for the pull request, starting with the decisions on groups.
 
-    Without ``buckets`` the table of metrics fits in 80 columns.
     Names are in code spans, so that nothing in them becomes markup or a mention.
     """
     judgements = in_order(verdicts.judgements)
@@ -137,7 +136,7 @@ def markdown(verdicts: Verdicts, *, buckets: bool = True) -> str:
     metrics = by_metric(judgements)
     if metrics:
         parts += [
-            _table(metrics, BUCKETS if buckets else ()),
+            _table(metrics),
             _interpretation(judgements),
             _error_rates(verdicts),
         ]
@@ -189,9 +188,9 @@ def _file(judgement: Judgement) -> str:
     return line
 
 
-def _table(metrics: Sequence[MetricSummary], buckets: Sequence[str]) -> str:
+def _table(metrics: Sequence[MetricSummary]) -> str:
     heads = ["metric", "n", "median", "max"]
-    heads += [f"`{name}`" for name in buckets]
+    heads += [f"`{name}`" for name in BUCKETS]
     lines = [
         "`avg_rel_diff = mean((old − new) / old)` per file and metric; median and maximum of its absolute value:",
         "",
@@ -200,7 +199,7 @@ def _table(metrics: Sequence[MetricSummary], buckets: Sequence[str]) -> str:
     ]
     for metric in metrics:
         cells = [code(metric.metric), str(metric.n), f"{metric.median_abs:.2e}", f"{metric.max_abs:.2e}"]
-        cells += map(str, metric.buckets[: len(buckets)])
+        cells += map(str, metric.buckets)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
