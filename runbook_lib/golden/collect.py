@@ -3,7 +3,6 @@
 Nothing is guessed or dropped: each requested file is in ``files``, or the reason is in ``problems``.
 """
 
-import hashlib
 import re
 import tempfile
 from collections import Counter, defaultdict
@@ -19,7 +18,7 @@ from runbook_lib.golden import match_artifacts
 from runbook_lib.golden.match_artifacts import FunctionalTestJob, UploadMatch
 from runbook_lib.pins.bump import ImageType
 from runbook_lib.recipes.file_names import FOLDER, GoldenFileName, baseline_of
-from runbook_lib.system.files import cannot_write, make_folder, write
+from runbook_lib.system.files import cannot_write
 from runbook_lib.transport import archives
 from runbook_lib.transport.archives import Member, Tail
 from runbook_lib.transport.downloads import Download
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
     from runbook_lib.transport.web import Web
 
 WORKERS = 24
+#: Bytes of the golden files of one run; all of Megatron-LM's have 33 MB.
+LARGEST_RUN = 128 * 2**20
 _MAX_NAME = 200
 #: Called with the number of finished jobs, their total, and the name of the last one.
 ProgressReport = Callable[[int, int, str], object]
@@ -36,7 +37,7 @@ ProgressReport = Callable[[int, int, str], object]
 
 @dataclass(frozen=True)
 class CollectedFile:
-    """A golden file written by a job; ``path`` is its path in the repository, ``stored`` the file with its content.
+    """A golden file written by a job; ``path`` is its path in the repository, ``bytes`` its content, unchanged.
 
     ``failed``: the job that wrote it failed.  ``runner`` is empty if unknown.  ``platform``: the content is only what a
     performance test measured on this platform, such as ``gb200``; empty for a golden file.
@@ -45,15 +46,10 @@ class CollectedFile:
     path: str
     job: str
     artifact: str
-    stored: Path
+    bytes: bytes = field(repr=False)
     failed: bool = True
     runner: str = ""
     platform: str = ""
-
-    @property
-    def bytes(self) -> bytes:
-        """Read the content, unchanged from the artifact."""
-        return self.stored.read_bytes()
 
 
 @dataclass(frozen=True)
@@ -111,10 +107,10 @@ class _ReadUpload:
 
 
 def collect(
-    source: GoldenSource, into: Path, *, known: AbstractSet[str] | None = None,
+    source: GoldenSource, *, known: AbstractSet[str] | None = None,
     progress: ProgressReport | None = None, workers: int = WORKERS, web: "Web | None" = None,
 ) -> GoldenCollection:  # fmt: skip
-    """Read the golden files of the jobs that failed into the folder ``into``.
+    """Read the golden files of the jobs that failed.
 
     ``known`` are the paths of the repository's golden files: they show which jobs upload none by design, and which
     files of a job are missing.  Values of jobs that did not finish are never used.
@@ -133,9 +129,8 @@ def collect(
     requested = [match for match in source.matches if not match.job_ids.isdisjoint(jobs)]
     from runbook_lib.transport.web import Web  # its library takes longer to import than most bumps need
 
-    make_folder(into)
     with web or Web(workers) as open_web:
-        reader = _UploadReader(source, into, open_web, known, jobs.keys())
+        reader = _UploadReader(source, open_web, known, jobs.keys())
         reads = reader.read_all(requested, workers, progress)
     files: list[CollectedFile] = []
     conflicts = _conflicts(reads)
@@ -155,11 +150,11 @@ class _UploadReader:
     """A multi-threaded reader of uploads; ``usable`` are the IDs of the jobs whose values are requested."""
 
     source: GoldenSource
-    into: Path
     web: "Web"
     known: AbstractSet[str] | None
     usable: AbstractSet[int]
     tail: Tail = field(default_factory=Tail)
+    sizes: list[int] = field(default_factory=list)
 
     def read_all(
         self, matches: Sequence[UploadMatch], workers: int, progress: ProgressReport | None
@@ -173,7 +168,7 @@ class _UploadReader:
         try:
             members = archives.read(
                 self.source.download(upload).open(self.web), upload.size,
-                lambda names: match_artifacts.golden_members(names, gitlab=self.source.gitlab), self.tail, self._store,
+                lambda names: match_artifacts.golden_members(names, gitlab=self.source.gitlab), self.tail, self._bound,
             )  # fmt: skip
             return self._check(match, members)
         except RunbookError as error:
@@ -182,14 +177,13 @@ class _UploadReader:
             reason = str(cannot_write(Path(tempfile.gettempdir()), error))
             return self._failed(match, reason, retryable=True)
 
-    def _store(self, member: Member) -> Member:
-        """Move a member's content from memory to disk."""
-        if member.problem:
+    def _bound(self, member: Member) -> Member:
+        """Drop a member's content if those of the run take too much memory together."""
+        self.sizes.append(len(member.data))
+        if sum(self.sizes) <= LARGEST_RUN:
             return member
-        # Names from the network never become file names.
-        stored = self.into / f"{hashlib.sha256(member.data).hexdigest()}.json"
-        write(stored, member.data)
-        return replace(member, data=b"", stored=stored)
+        problem = f"the golden files of the run have more than {LARGEST_RUN // 2**20} MB together"
+        return replace(member, data=b"", problem=member.problem or problem)
 
     def _check(self, match: UploadMatch, members: tuple[Member, ...]) -> _ReadUpload:
         """Keep the members that are golden files of the one job they can belong to."""
@@ -205,18 +199,18 @@ class _UploadReader:
         job, failed = jobs[0], all(job.state == "failed" for job in jobs)
         files, problems = list[CollectedFile](), list[CollectionProblem]()
         for member, name in named:
-            if not member.problem and member.stored and member.name.endswith(match_artifacts.RESULTS) and job.platform:
-                stored, platform = member.stored, job.platform.removeprefix("dgx_")
-                path = baseline_of(job.model, job.test_case)
-                files.append(CollectedFile(path, job.name, match.upload.name, stored, failed, job.runner, platform))
+            if not member.problem and member.name.endswith(match_artifacts.RESULTS) and job.platform:
+                path, data = baseline_of(job.model, job.test_case), member.data
+                platform = job.platform.removeprefix("dgx_")
+                files.append(CollectedFile(path, job.name, match.upload.name, data, failed, job.runner, platform))
             elif member.problem or name is None:
                 sentence = f"A golden file was left out: {member.problem or 'its platform is unknown'}."
                 problems.append(_problem(match, sentence, _printable(member.name)))
             elif sentence := self._mismatch(name, job):
                 problems.append(_problem(match, sentence, name.file))
-            elif member.stored:
+            else:
                 path = f"{FOLDER}/{job.model}/{job.test_case}/{name.file}"
-                files.append(CollectedFile(path, job.name, match.upload.name, member.stored, failed, job.runner))
+                files.append(CollectedFile(path, job.name, match.upload.name, member.data, failed, job.runner))
         counts = Counter(file.path for file in files)
         for path in sorted(counts):
             if counts[path] > 1:

@@ -10,7 +10,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import monotonic
 
 from runbook_lib.decisions import Decisions
@@ -127,9 +126,8 @@ def read(ci_run: ChosenRun, *, report: Callable[[str], object] = print) -> Golde
             reported = monotonic()
             report(f"{done} of {total} artifacts read")
 
-    with TemporaryDirectory(prefix="runbook-") as folder:
-        collection = artifacts.collect(source, Path(folder), known=known, progress=progress)
-        new = _measured(branch, collection)
+    collection = artifacts.collect(source, known=known, progress=progress)
+    new = _measured(branch, collection)
     records = ci_run.pull_request.records
     table = read_table(branch, records, new, {short_name(file.path): file.runner for file in collection.files})
     tests, warnings = _read_tests(branch, paths)

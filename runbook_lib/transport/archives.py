@@ -51,12 +51,11 @@ _BROKEN = (*_NO_ZIP, zlib.error, RuntimeError)
 
 @dataclass(frozen=True)
 class Member:
-    """The content of a member, or a sentence about why there is none; ``stored`` is the file with the content."""
+    """The content of a member, or a sentence about why there is none."""
 
     name: str
     data: bytes = b""
     problem: str = ""
-    stored: Path | None = None
 
 
 class PartsFile(io.RawIOBase):

@@ -12,7 +12,6 @@ import io
 import json
 import random
 import sys
-import tempfile
 import threading
 import time
 import tracemalloc
@@ -105,8 +104,7 @@ def collected(line: Line, archives: list[bytes], count: int) -> None:
         UploadMatch(Artifact(job.id, f"logs-{job.id}", len(archives[job.id % 3]), False), (job,)) for job in jobs
     ]
     source = GoldenSource("run", tuple(jobs), tuple(matches), lambda it: File(line, archives[it.id % 3]))
-    with tempfile.TemporaryDirectory() as place:
-        found = collect.collect(source, Path(place))
+    found = collect.collect(source)
     assert not found.problems, found.problems[:3]
     assert len(found.files) == 2 * count
 

@@ -43,11 +43,11 @@ def known(world: World) -> set[str]:
     return {path for path in git(world.remote, "ls-tree", "-r", "--name-only", BRANCH).splitlines() if CASES in path}
 
 
-def test_a_run_of_the_practice_world(world: World, tmp_path: Path) -> None:
+def test_a_run_of_the_practice_world(world: World) -> None:
     head = authorized(world)
     assert "in progress" in source(world, head).unusable
     world.now[0] += 1000
-    found = collect.collect(source(world, head), tmp_path / "into", known=known(world))
+    found = collect.collect(source(world, head), known=known(world))
     assert found.files
     assert {it.path for it in found.files} <= known(world)
     said = {(it.job.partition(" - ")[0], it.sentence.partition(":")[0]) for it in found.problems}
@@ -69,12 +69,12 @@ def test_a_run_of_the_practice_world(world: World, tmp_path: Path) -> None:
         ({"image_type": "lts"}, "GitLab"),
     ],
 )
-def test_runs_without_usable_values(world: World, tmp_path: Path, options: Any, words: str) -> None:
+def test_runs_without_usable_values(world: World, options: Any, words: str) -> None:
     head = authorized(world)
     world.now[0] += 1000
     made = source(world, head, **options)
     assert words in made.unusable
-    found = collect.collect(made, tmp_path / "into")
+    found = collect.collect(made)
     assert (found.files, len(found.problems)) == ((), 1)
 
 
@@ -98,9 +98,9 @@ def test_runs_of_other_commits_and_branches_are_refused(world: World) -> None:
         ci_runs.of_github(world.github(), 99999, image_type="dev", branch="x", head=head, labels=LABELS)
 
 
-def test_expired_artifacts(world: World, tmp_path: Path) -> None:
+def test_expired_artifacts(world: World) -> None:
     head = authorized(world)
     world.now[0] += 91 * 86400
-    found = collect.collect(source(world, head), tmp_path / "into", known=known(world))
+    found = collect.collect(source(world, head), known=known(world))
     assert found.files == ()
     assert sum("has expired" in it.sentence for it in found.problems) >= 3

@@ -13,7 +13,6 @@ import pytest
 from stores import TOKEN, Fault, Store, packed
 
 from runbook_lib.clients.github.models import Artifact
-from runbook_lib.errors import RunbookError
 from runbook_lib.golden import collect as artifacts
 from runbook_lib.golden import match_artifacts
 from runbook_lib.golden.collect import GoldenCollection, GoldenSource
@@ -73,7 +72,7 @@ class Run:
         web = Web(workers, transport=self.store, sleep=self.slept.append)
         progress = lambda done, total, name: self.lines.append((done, total, name))  # noqa: E731
         return artifacts.collect(
-            source, self.place / "into", workers=workers, web=web, progress=progress, **options
+            source, workers=workers, web=web, progress=progress, **options
         )  # fmt: skip
 
     def address(self, it: Artifact) -> Address:
@@ -437,7 +436,6 @@ def test_members_that_are_refused(run: Run, archive: bytes, words: str, ranged: 
     found = run.collect()
     assert found.files == ()
     assert words in told(found)
-    assert {it.parent for it in run.place.rglob("*.json")} <= {run.place / "into"}
 
 
 WHOLE = packed({**LOGS, H100: VALUES})
@@ -460,15 +458,13 @@ def test_an_endless_archive(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "sent more than" in told(run.collect())
 
 
-def test_a_disk_that_is_full(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise RunbookError("The disk is full.")
-
-    monkeypatch.setattr(artifacts, "write", full)
-    run.add(job(1), upload(1), {H100: VALUES})
-    found = run.collect()
-    assert found.files == ()
-    assert "The disk is full." in told(found)
+def test_the_files_of_a_run_have_a_limit_together(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifacts, "LARGEST_RUN", 2 * len(VALUES))
+    for number in range(3):
+        run.add(job(number, f"gpt/{number}"), upload(number, str(number)), {H100: VALUES})
+    found = run.collect(workers=1)
+    assert len(found.files) == 2
+    assert "together" in told(found)
 
 
 def test_an_interruption_stops_everything(run: Run) -> None:
@@ -485,5 +481,5 @@ def test_an_interruption_stops_everything(run: Run) -> None:
         "run", tuple(run.jobs), match_artifacts.match_uploads(run.jobs, run.uploads, RUN), run.address
     )
     with pytest.raises(Stop):
-        artifacts.collect(source, run.place / "into", workers=1, progress=stop, web=Web(1, transport=run.store))
+        artifacts.collect(source, workers=1, progress=stop, web=Web(1, transport=run.store))
     assert sum(where == "forge" for where, _ in run.store.seen) < 10

@@ -5,7 +5,6 @@ Prints how many bytes of resident memory it took at most beyond what was there a
 
 import re
 import sys
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -41,8 +40,7 @@ def golden(url: str, size: int, jobs: int = 1) -> str:
     source = GoldenSource(
         "CI run 4711", ran, match_artifacts.match_uploads(ran, uploads, 4711), lambda _: Address(f"{url}/1", AUTH)
     )
-    with tempfile.TemporaryDirectory() as into:
-        found = collect.collect(source, Path(into))
+    found = collect.collect(source)
     return f"{len(found.files)} golden files; {' '.join(it.sentence for it in found.problems)}"
 
 

@@ -1,7 +1,6 @@
 """The GitLab client with recorded replies: pipelines, bridges, jobs and artifacts, refusals, and the token."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import gitlab_project
@@ -45,8 +44,8 @@ def client(project: Project, **env: str) -> GitLab:
     return GitLab(project.env | env, sleep=lambda _: None)
 
 
-def collect(project: Project, into: Path) -> GoldenCollection:
-    return artifacts.collect(ci_runs.of_gitlab(client(project), 1, image_type="dev", head=HEAD), into)
+def collect(project: Project) -> GoldenCollection:
+    return artifacts.collect(ci_runs.of_gitlab(client(project), 1, image_type="dev", head=HEAD))
 
 
 @pytest.mark.parametrize(
@@ -63,20 +62,20 @@ def test_the_recorded_replies_have_published_fields(path: str, reply: Any) -> No
 # -- pipelines and their jobs ----------------------------------------------------------------------------------------
 
 
-def test_nothing_ran(project: Project, tmp_path: Path) -> None:
+def test_nothing_ran(project: Project) -> None:
     project.replies["pipelines/1/bridges"] = [bridge("functional:run_nemo", 3), BRIDGES[2]]
-    found = collect(project, tmp_path)
+    found = collect(project)
     assert found.files == ()
     assert "no bridge functional:run_dev" in found.problems[0].sentence
 
 
-def test_jobs_of_all_bridges(project: Project, tmp_path: Path) -> None:
+def test_jobs_of_all_bridges(project: Project) -> None:
     values = {f"{INSIDE}generations_dev_dgx_h100.json": b"{}", "results/iteration=0/restart_1/logs": b"x" * 99}
     project.replies |= {
         "pipelines/1/bridges": BRIDGES, "pipelines/2/jobs": JOBS, "jobs/21/artifacts": packed(values),
         "jobs/28/artifacts": packed({f"{INSIDE}golden_values_dev_dgx_gb200.json": b"{}"}),
     }  # fmt: skip
-    found = collect(project, tmp_path)
+    found = collect(project)
     assert [(it.path, it.bytes) for it in found.files] == [(f"tests/functional_tests/test_cases/gpt/a/{H100}", b"{}")]
     said = {it.job: it.sentence for it in found.problems}
     assert set(said) == {"functional:run_dev_dgx_gb200", *(f"gpt/{name}" for name in "cdegh")}
@@ -88,12 +87,12 @@ def test_jobs_of_all_bridges(project: Project, tmp_path: Path) -> None:
     assert "dgx_h100" in said["gpt/h"]
 
 
-def test_the_results_of_a_performance_test(project: Project, tmp_path: Path) -> None:
+def test_the_results_of_a_performance_test(project: Project) -> None:
     results = {f"{INSIDE}perf_results/results.json": b"{}", f"{INSIDE}perf_results/server.json": b"x"}
     project.replies |= {
         "pipelines/1/bridges": BRIDGES[:1], "pipelines/2/jobs": [job(21, "a")], "jobs/21/artifacts": packed(results),
     }  # fmt: skip
-    (file,) = collect(project, tmp_path).files
+    (file,) = collect(project).files
     assert (file.path, file.platform) == ("tests/performance_tests/test_cases/gpt/a/baseline_values.json", "h100")
 
 
