@@ -9,7 +9,7 @@ import html
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -151,13 +151,14 @@ class Redactor:
     def text(self, text: str) -> str:
         """Return the text without secrets."""
         text = self._values.sub(MASK, text)
-        if "\n" in text:  # where the lines are too short for it, a value goes on in the next one
-            for value in set(self._values.findall(text.replace("\n", ""))):
+        joined = text.replace("\r\n", "\n").replace("\n", "")
+        if joined != text:  # where the lines are too short for it, a value goes on in the next one
+            for value in set(self._values.findall(joined)):
                 text = re.sub("\n?".join(map(re.escape, value)), MASK, text)
-            text = _without_broken_tokens(text)
-        masked = _without_tokens(text)
-        if masked != text:  # a token is known once the one that follows immediately is gone
-            text = _without_tokens(masked)
+        if forms := [form for hints, form in _FORMS.items() if any(hint in joined for hint in hints.split())]:
+            text = _without_broken_tokens(text, forms)
+            text = _without_tokens(text, forms)
+            text = _without_tokens(text, forms)  # a token is known once the one that follows immediately is gone
         text = _PGPASS.sub(rf"\1{MASK}", _XML.sub(rf"\1{MASK}", text))
         text = _HEADER.sub(rf"\1{MASK}", text)
         text = _USERINFO.sub(f"{MASK}@", text)
@@ -181,10 +182,10 @@ def _any_of(texts: Collection[str], then: str = "") -> re.Pattern[str]:
     return re.compile(f"(?:{'|'.join(map(re.escape, texts))}){then}" if texts else r"(?!)")
 
 
-def _without_broken_tokens(text: str) -> str:
+def _without_broken_tokens(text: str, forms: Sequence[str]) -> str:
     """Mask tokens that a line break divides, found in the text without such breaks; the break itself stays."""
     breaks = [match.span() for match in _BREAK.finditer(text)]
-    found = _find_tokens(_BREAK.sub("", text)) if breaks else []
+    found = _find_tokens(_BREAK.sub("", text), forms) if breaks else []
     parts, end, removed = list[str](), 0, 0
     for start, stop in breaks if found else ():
         place, shift = start - removed, removed  # in the text without breaks
@@ -198,25 +199,24 @@ def _without_broken_tokens(text: str) -> str:
     return "".join([*parts, text[end:]])
 
 
-def _without_tokens(text: str) -> str:
+def _without_tokens(text: str, forms: Sequence[str]) -> str:
     """Mask tokens of known forms."""
     parts, end = list[str](), 0
-    for start, stop in _find_tokens(text):
+    for start, stop in _find_tokens(text, forms):
         if start >= end:
             parts += [text[end:start], MASK]
         end = max(end, stop)
     return "".join([*parts, text[end:]])
 
 
-def _find_tokens(text: str) -> list[tuple[int, int]]:
-    """Return the places of tokens of known forms, in order; those without anything between them overlap."""
+def _find_tokens(text: str, forms: Iterable[str]) -> list[tuple[int, int]]:
+    """Return the places of tokens of these forms, in order; those without anything between them overlap."""
     found: list[tuple[int, int]] = []
-    for hints, form in _FORMS.items():
-        if any(hint in text for hint in hints.split()):
-            start = 0
-            while match := _compiled(form).search(text, start):
-                found.append(match.span())
-                start = max(match.start() + 1, match.end() - _PREFIX)
+    for form in forms:
+        start = 0
+        while match := _compiled(form).search(text, start):
+            found.append(match.span())
+            start = max(match.start() + 1, match.end() - _PREFIX)
     return sorted(found)
 
 
