@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from runbook_lib.clients.registry.connection import Connection, document_of, parse_address
-from runbook_lib.clients.registry.credentials import CredentialLookup, docker, ngc
+from runbook_lib.clients.registry.credentials import Credential, docker, ngc
 from runbook_lib.errors import CannotTell, Unreachable
 from runbook_lib.images.reference import LONGEST_TAG, Image, ImageRef, PlatformImage
 
@@ -31,11 +31,8 @@ _HUB = "registry-1.docker.io"  # the host of Docker's own registry, docker.io
 T = TypeVar("T")
 
 
-class OciRegistry:
+class OciRegistry(Connection):
     """One repository of a registry.  Its methods raise Unreachable without a reply, CannotTell if it is invalid."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
 
     @classmethod
     def connect(
@@ -54,30 +51,13 @@ class OciRegistry:
         repository = f"library/{ref.repository}" if hub and "/" not in ref.repository else ref.repository
         key = env.get("NGC_API_KEY", "").strip() if ref.registry == "nvcr.io" else ""
 
-        def find() -> CredentialLookup:
+        def find() -> Credential:
             if key and address.host == ref.registry:
                 return ngc(key)
-            lookup = docker(address.netloc.decode(), repository, env)
-            if key and not lookup.credential:
-                return ngc(key)
-            return lookup
+            stored = docker(address.netloc.decode(), repository, env)
+            return ngc(key) if key and not stored.secret else stored
 
-        return cls(Connection(address, repository, find, transport=transport, sleep=sleep))
-
-    @property
-    def name(self) -> str:
-        """Host and repository, for messages."""
-        return self._connection.name
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._connection.close()
+        return cls(address, repository, find, transport=transport, sleep=sleep)
 
     def image(self, reference: str) -> Image | None:
         """Return the image of a tag or a digest, or None if the registry does not have it."""
@@ -105,12 +85,12 @@ class OciRegistry:
         tags: list[str] = []
         end = time.monotonic() + _LISTING
         for _ in range(_PAGES):
-            answer = self._connection.get(path, "application/json")
+            answer = self.get(path, "application/json")
             if answer is None:
                 return []
             document = document_of(answer)
             # Distribution returns null after the last tag was removed.
-            if document != {"name": self._connection.repository, "tags": None}:
+            if document != {"name": self.repository, "tags": None}:
                 listed = self._take(document, "tags", list)
                 if not all(isinstance(tag, str) and len(tag) <= LONGEST_TAG for tag in listed):
                     raise CannotTell(f"{self.name} lists a tag that is not a text of at most {LONGEST_TAG} characters.")
@@ -151,7 +131,7 @@ class OciRegistry:
         described = self._take(manifest, "config", dict)
         parts = [described, *self._take(manifest, "layers", list)]
         config_digest = self._digest(self._take(described, "digest", str))
-        answer = self._connection.get(f"blobs/{config_digest}", "*/*")
+        answer = self.get(f"blobs/{config_digest}", "*/*")
         if answer is None:
             raise CannotTell(f"{self.name}@{digest} refers to a config that the registry does not have.")
         self._verify(answer, config_digest)
@@ -178,7 +158,7 @@ class OciRegistry:
         """Return the manifest or index of a tag or a digest, with its digest, or None if there is none."""
         by_digest = ":" in reference
         wanted = self._digest(reference) if by_digest else reference
-        answer = self._connection.get(f"manifests/{wanted}", ", ".join(_INDEXES + _MANIFESTS))
+        answer = self.get(f"manifests/{wanted}", ", ".join(_INDEXES + _MANIFESTS))
         if answer is None:
             return None
         document = document_of(answer)

@@ -9,11 +9,11 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
-from runbook_lib.clients.registry.credentials import CredentialLookup
+from runbook_lib.clients.registry.credentials import Credential
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.transport import urls
 from runbook_lib.transport.http import Client, NoReply, is_same_origin, is_temporary, pause_sentence
@@ -35,7 +35,7 @@ class Connection:
     """
 
     def __init__(
-        self, address: httpx.URL, repository: str, find: Callable[[], CredentialLookup] = CredentialLookup, *,
+        self, address: httpx.URL, repository: str, find: Callable[[], Credential] = Credential, *,
         transport: httpx.BaseTransport | None = None, sleep: Callable[[float], None] = time.sleep,
     ) -> None:  # fmt: skip
         self.address, self.repository = address, repository
@@ -51,6 +51,12 @@ class Connection:
     def name(self) -> str:
         """Host and repository, for messages."""
         return f"{self.address.netloc.decode()}/{self.repository}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close the connections."""
@@ -90,19 +96,17 @@ class Connection:
 
         Credentials are sent over TLS only, for a challenge that came over TLS.
         """
-        credential = self._credentials().credential if _is_private(self.address) else None
+        header = self._credentials().header if _is_private(self.address) else {}
         bearer = re.search(r"\bBearer\s+(.*)", text, re.IGNORECASE)
         fields = dict(re.findall(r'(?<!\w)(\w+)="([^"]*)"', bearer[1])) if bearer else {}
         realm = web_address(fields.get("realm", ""))
         wants_password = bearer is None and re.search(r"\bBasic\b", text, re.IGNORECASE) is not None
-        if wants_password and credential:
-            return {"Authorization": credential.header}
+        if wants_password and header:
+            return header
         if realm is None:
             kind = "a password" if wants_password else "an unknown kind of login"
             raise Unreachable(f"{self.name} requires {kind}. {self._advice()}")
-        secret = {}
-        if credential and _is_private(realm):
-            secret = {"Authorization": credential.header}
+        secret = header if _is_private(realm) else {}
         # Our own scope, because the challenge's may include pushing.
         scope = f"repository:{self.repository}:pull"
         url = realm.copy_merge_params({"service": fields.get("service", ""), "scope": scope})
@@ -125,16 +129,16 @@ class Connection:
                     f"No credentials were sent, because {url.netloc.decode()} uses plain HTTP, where anybody "
                     "may read them or answer in its place: set RUNBOOK_REGISTRY to an https:// address of the registry."
                 )
-        lookup = self._credentials()
-        if not lookup.credential:
+        credential = self._credentials()
+        if not credential.secret:
             return (
-                f"{lookup.problem} If the image is not public, set NGC_API_KEY to a key with access, or for a registry "
-                f"other than NVIDIA's: docker login {host}."
+                f"{credential.problem} If the image is not public, set NGC_API_KEY to a key with access, or for a "
+                f"registry other than NVIDIA's: docker login {host}."
             ).lstrip()
-        if lookup.credential.source == "NGC_API_KEY":
+        if credential.source == "NGC_API_KEY":
             return "Renew NGC_API_KEY, or unset it: a public image needs none."
         return (
-            f"The credentials come from {lookup.credential.source}: docker login {host} renews them, docker "
+            f"The credentials come from {credential.source}: docker login {host} renews them, docker "
             f"logout {host} removes them; a public image needs none."
         )
 

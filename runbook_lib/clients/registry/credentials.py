@@ -21,40 +21,38 @@ _HUB = ("docker.io", "registry-1.docker.io")
 
 @dataclass(frozen=True)
 class Credential:
-    """A user name and a secret, which is never printed; ``source`` is their origin, for messages."""
+    """A user name and a secret, which is never printed; ``source`` is their origin, for messages.
 
-    user: str
-    secret: str = field(repr=False)
-    source: str
+    Without a secret, there is none; ``problem`` is a sentence if there is one that cannot be used.
+    """
 
-    @property
-    def header(self) -> str:
-        """The value of an Authorization header."""
-        return "Basic " + base64.b64encode(f"{self.user}:{self.secret}".encode()).decode()
-
-
-@dataclass(frozen=True)
-class CredentialLookup:
-    """The credential for a registry, if any; ``problem`` is a sentence if there is one that cannot be used."""
-
-    credential: Credential | None = None
+    user: str = ""
+    secret: str = field(default="", repr=False)
+    source: str = ""
     problem: str = ""
 
+    @property
+    def header(self) -> dict[str, str]:
+        """The Authorization header; none without a secret."""
+        if not self.secret:
+            return {}
+        return {"Authorization": "Basic " + base64.b64encode(f"{self.user}:{self.secret}".encode()).decode()}
 
-def ngc(key: str) -> CredentialLookup:
+
+def ngc(key: str) -> Credential:
     """Return NGC's credentials: the key as the password of this user."""
-    return CredentialLookup(Credential("$oauthtoken", key, "NGC_API_KEY"))
+    return Credential("$oauthtoken", key, "NGC_API_KEY")
 
 
-def docker(host: str, repository: str, env: Mapping[str, str]) -> CredentialLookup:
+def docker(host: str, repository: str, env: Mapping[str, str]) -> Credential:
     """Return the credential for a repository in the files of Docker, Podman and Skopeo: the first one."""
     problems = []
     for path in _files(env):
         result = _in_file(path, host, repository, env)
-        if result.credential:
+        if result.secret:
             return result
         problems.append(result.problem)
-    return CredentialLookup(problem=" ".join(filter(None, problems)))
+    return Credential(problem=" ".join(filter(None, problems)))
 
 
 def _files(env: Mapping[str, str]) -> Iterator[Path]:
@@ -71,15 +69,15 @@ def _files(env: Mapping[str, str]) -> Iterator[Path]:
         yield Path(home, ".config/containers/auth.json")
 
 
-def _in_file(path: Path, host: str, repository: str, env: Mapping[str, str]) -> CredentialLookup:
+def _in_file(path: Path, host: str, repository: str, env: Mapping[str, str]) -> Credential:
     try:
         document = _object(json.loads(path.read_bytes()))
     except (FileNotFoundError, NotADirectoryError):
-        return CredentialLookup()
+        return Credential()
     except OSError as error:
-        return CredentialLookup(problem=f"{path} could not be read: {error.strerror}.")
+        return Credential(problem=f"{path} could not be read: {error.strerror}.")
     except (ValueError, RecursionError):
-        return CredentialLookup(problem=f"{path} is not JSON, so its credentials were not used.")
+        return Credential(problem=f"{path} is not JSON, so its credentials were not used.")
     names = list(_names(host, repository))
     helpers, entries = _object(document.get("credHelpers")), _object(document.get("auths"))
     for name in names:
@@ -91,7 +89,7 @@ def _in_file(path: Path, host: str, repository: str, env: Mapping[str, str]) -> 
     if isinstance(store, str) and store:
         known = next((name for name in names if name in entries), names[-1])
         return _from_helper(store, known, env)
-    return CredentialLookup()
+    return Credential()
 
 
 def _object(document: Any) -> dict[str, Any]:
@@ -110,40 +108,40 @@ def _names(host: str, repository: str) -> Iterator[str]:
     yield host
 
 
-def _from_entry(entry: Mapping[str, Any], path: Path) -> CredentialLookup:
+def _from_entry(entry: Mapping[str, Any], path: Path) -> Credential:
     try:
         user, colon, secret = base64.b64decode(str(entry.get("auth") or ""), validate=True).decode().partition(":")
     except ValueError:
-        return CredentialLookup(problem=f"The credentials in {path} for this registry cannot be read. Log in again.")
+        return Credential(problem=f"The credentials in {path} for this registry cannot be read. Log in again.")
     if entry.get("identitytoken") or not colon:
-        return CredentialLookup(problem=f"{path} contains an identity token for this registry, which is not supported.")
-    return CredentialLookup(Credential(user, secret.rstrip("\0"), str(path)))
+        return Credential(problem=f"{path} contains an identity token for this registry, which is not supported.")
+    return Credential(user, secret.rstrip("\0"), str(path))
 
 
-def _from_helper(helper: str, name: str, env: Mapping[str, str]) -> CredentialLookup:
+def _from_helper(helper: str, name: str, env: Mapping[str, str]) -> Credential:
     """Ask ``docker-credential-<helper>``, as Docker does: the registry on its input, JSON on its output."""
     program = f"docker-credential-{helper}"
     if not _HELPER.fullmatch(helper):
-        return CredentialLookup(problem=f"{program!r} is not the name of a credential helper.")
+        return Credential(problem=f"{program!r} is not the name of a credential helper.")
     try:
         process = subprocess.run(
             [program, "get"], input=name.encode(), capture_output=True, timeout=_HELPER_SECONDS, env=dict(env)
         )
     except FileNotFoundError:
-        return CredentialLookup(problem=f"The credential helper {program} is not on PATH.")
+        return Credential(problem=f"The credential helper {program} is not on PATH.")
     except OSError as error:
-        return CredentialLookup(problem=f"The credential helper {program} could not be started: {error.strerror}.")
+        return Credential(problem=f"The credential helper {program} could not be started: {error.strerror}.")
     except subprocess.TimeoutExpired:
-        return CredentialLookup(problem=f"The credential helper {program} did not answer within {_HELPER_SECONDS} s.")
+        return Credential(problem=f"The credential helper {program} did not answer within {_HELPER_SECONDS} s.")
     if process.returncode:
         # Its message for an unknown registry; other output may contain a secret.
         absent = b"credentials not found" in process.stdout + process.stderr
         problem = f"The credential helper {program} failed (status {process.returncode})."
-        return CredentialLookup(problem="" if absent else problem)
+        return Credential(problem="" if absent else problem)
     answer: dict[str, Any] = {}
     with contextlib.suppress(ValueError):
         answer = _object(json.loads(process.stdout))
     user, secret = answer.get("Username", ""), answer.get("Secret")
     if not (isinstance(user, str) and isinstance(secret, str) and secret) or user == "<token>":
-        return CredentialLookup(problem=f"The credential helper {program} gave no user name and password.")
-    return CredentialLookup(Credential(user, secret, program))
+        return Credential(problem=f"The credential helper {program} gave no user name and password.")
+    return Credential(user, secret, program)
