@@ -147,12 +147,14 @@ def choose(gpus: Architecture, parallelism: Parallelism) -> Connections:
     """
     kinds = (("Torch-FSDP2", parallelism.torch_fsdp2), ("Megatron-FSDP", parallelism.megatron_fsdp))
     fsdp = " and ".join(name for name, is_used in kinds if is_used)
-    if " and " in fsdp:
-        raise Refused(f"No {VARIABLE} works for {fsdp} together: a test must use only one of them.")
-    overlapped, own = parallelism.overlap_expert_communication, parallelism.connections
     sizes = (("TP", parallelism.tensor), ("CP", parallelism.context))
     split = " and ".join(f"{name} {size}" for name, size in sizes if size > 1)
-    if split and not fsdp and overlapped and (gpus != "blackwell" or own == 1):
+    overlapped, own = parallelism.overlap_expert_communication, parallelism.connections
+    needs_one = bool(split) and not fsdp and gpus != "blackwell"
+    value, reason = None, "Neither TP nor CP is greater than 1, so nothing requires it."
+    if parallelism.torch_fsdp2 and parallelism.megatron_fsdp:
+        raise Refused(f"No {VARIABLE} works for {fsdp} together: a test must use only one of them.")
+    if overlapped and split and not fsdp and (needs_one or own == 1):
         # Before Blackwell one setting needs 1 and the other 32, and only a person can weigh.  A test has one
         # configuration for all platforms, so its choice of 1 applies to Blackwell too.
         if own in (1, OVERLAPPED):
@@ -162,22 +164,16 @@ def choose(gpus: Architecture, parallelism: Parallelism) -> Connections:
             f"{OVERLAPPED}. Set the more important one under ENV_VARS in the test's model_config.yaml, or leave one "
             "of the two out."
         )
-    rule = _rule(gpus, split, fsdp, overlapped)
-    if own is None or own == rule.value:
-        return rule
-    if rule.value is not None or (fsdp and own <= 1):
-        raise Refused(f"The test sets {VARIABLE} to {own}, which contradicts the rule: {rule.reason}")
-    return Connections(own, f"The test sets it, and no rule forbids {own}.")
-
-
-def _rule(gpus: Architecture, split: str, fsdp: str, overlapped: bool) -> Connections:
     if overlapped:
-        reason = f"Overlapped MoE expert-parallel communication needs {OVERLAPPED} for its streams."
-        return Connections(OVERLAPPED, reason)
-    if fsdp:
-        return Connections(None, f"{fsdp} must not run with 1: leave it unset, or set a greater value.")
-    if split and gpus != "blackwell":
-        return Connections(1, f"{split} on {gpus.title()} without FSDP requires 1: Megatron-LM asserts it.")
-    if gpus == "blackwell":
-        return Connections(None, "Blackwell does not need it.")
-    return Connections(None, "Neither TP nor CP is greater than 1, so nothing requires it.")
+        value, reason = OVERLAPPED, f"Overlapped MoE expert-parallel communication needs {OVERLAPPED} for its streams."
+    elif fsdp:
+        reason = f"{fsdp} must not run with 1: leave it unset, or set a greater value."
+    elif needs_one:
+        value, reason = 1, f"{split} on {gpus.title()} without FSDP requires 1: Megatron-LM asserts it."
+    elif gpus == "blackwell":
+        reason = "Blackwell does not need it."
+    if own is None or own == value:
+        return Connections(value, reason)
+    if value is not None or (fsdp and own <= 1):
+        raise Refused(f"The test sets {VARIABLE} to {own}, which contradicts the rule: {reason}")
+    return Connections(own, f"The test sets it, and no rule forbids {own}.")
