@@ -230,9 +230,10 @@ class SlurmPlace:
         folder = self.folder / "runs" / str(run.number)
         submissions = rounds.read(folder)
         if not submissions:
-            submissions = rounds.write_round(folder, 1, [self._batch(run, restored)])
-            if self.tree.exists():
+            make_folder(folder / "1")
+            if self.tree.exists() and not (folder / "1" / batch_files.TREE).is_symlink():
                 (folder / "1" / batch_files.TREE).symlink_to(self.tree)
+            submissions = rounds.write_round(folder, 1, [self._batch(run, restored)])
         (entry,) = follow.submit(self.slurm, submissions[0]).entries  # unless Slurm already knows its name
 
         def pause(seconds: float) -> None:
