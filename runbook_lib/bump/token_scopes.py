@@ -43,7 +43,6 @@ NEEDS = (
     Need(notebooks.BUMP, (*_READ_ALL[:-1], "issues=read", "pull_requests=read")),
     Need(notebooks.AFTER_MERGE, ("actions=read", "issues=read", "pull_requests=read")),
     Need(notebooks.INVESTIGATE_CI, ("actions=read", "pull_requests=read"), "repo"),
-    Need("the forms", _READ_ALL),
 )  # fmt: skip
 _AREAS = ("actions", "contents", "deployments", "issues", "pull_requests")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from runbook_lib.clients.github.models import (
     Artifact,
@@ -35,7 +35,6 @@ RUNNERS = {"dgx_h100": "nvidia-ci-aws-gpu-x8", "dgx_gb200": "nvidia-ci-aws-use2-
 _LONGEST_BODY = 65536  # characters
 
 T = TypeVar("T")
-P = ParamSpec("P")
 
 
 class InvalidRequest(RunbookError):
@@ -75,20 +74,24 @@ class FileInMemory:
         return self.content[start : start + size]
 
 
-def transaction(
-    method: Callable[Concatenate["PracticeForge", P], T],
-) -> Callable[Concatenate["PracticeForge", P], T]:
-    """Carry out a method in one transaction of the stored state, which an error undoes."""
+def transactions(forge: type[T]) -> type[T]:
+    """Carry out each public method in one transaction of the stored state, which an error undoes."""
 
-    @functools.wraps(method)
-    def call(self: "PracticeForge", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            with self.hub.store.transaction():
-                return method(self, *args, **kwargs)
-        except (sqlite3.Error, subprocess.CalledProcessError) as error:
-            raise Unreachable(f"The practice forge failed: {error}. Run the same command again.") from error
+    def carried_out(method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def call(self: "PracticeForge", /, *args: Any, **kwargs: Any) -> Any:
+            try:
+                with self.hub.store.transaction():
+                    return method(self, *args, **kwargs)
+            except (sqlite3.Error, subprocess.CalledProcessError) as error:
+                raise Unreachable(f"The practice forge failed: {error}. Run the same command again.") from error
 
-    return call
+        return call
+
+    for name, method in vars(forge).copy().items():
+        if callable(method) and not name.startswith("_"):
+            setattr(forge, name, carried_out(method))
+    return forge
 
 
 def moment(seconds: float) -> datetime:
@@ -96,8 +99,9 @@ def moment(seconds: float) -> datetime:
     return datetime.fromtimestamp(int(seconds), UTC)
 
 
+@transactions
 class PracticeForge:
-    """The practice forge; the URLs of its objects lead to the folder ``pages``."""
+    """The practice forge, whose methods are those of the port; the URLs of its objects lead to the folder ``pages``."""
 
     scopes: str | None = "repo, workflow"
 
@@ -106,18 +110,15 @@ class PracticeForge:
 
     @property
     def repository(self) -> str:
-        """``owner/name``."""
         return self.hub.repository
 
-    def close(self) -> None:
-        """Do nothing: the file is closed with the process."""
+    def close(self) -> None: ...
 
     def url(self, page: str) -> str:
         """Return the URL of a page, such as ``pull/10``, which the end of a run writes."""
         return (self._pages / f"{page}.html").as_uri()
 
     def public(self, value: T) -> T:
-        """Return text or data as it would be published: without secrets and characters that UTF-8 cannot encode."""
         text = json.dumps(Redactor(os.environ).data(value), ensure_ascii=False)
         public: T = json.loads(text.encode("utf-8", "replace"))
         return public
@@ -136,36 +137,27 @@ class PracticeForge:
     # -- the account and the repository -----------------------------------------------------------------------------
 
     def me(self) -> str:
-        """Return the login of the account."""
         return self.account.login
 
     def repo(self) -> GitHubRepository:
-        """Return the repository and the permissions of the account."""
         permissions = {"pull", "triage", "push"} if self.account.may_write else {"pull"}
         return GitHubRepository(self.repository, frozenset(permissions), private=False)
 
     def may_read(self, area: str) -> bool:
-        """Return True: anybody may read everything here."""
         return bool(area)
 
     def may_write(self, login: str) -> bool:
-        """Return True if an account may write to the repository; False also if this is unknown."""
         return self.account.may_write and login in ACCOUNTS and ACCOUNTS[login].may_write
 
     def is_assignable(self, login: str) -> bool:
-        """Return True if issues may be assigned to this account."""
         return login in ACCOUNTS and ACCOUNTS[login].may_write
 
-    @transaction
     def last_author(self, path: str, ref: str) -> str:
-        """Return the login of whoever last committed to a path; empty where no account is known."""
         logins = {account.email: account.login for account in ACCOUNTS.values() if account.email}
         commits = self.hub.home.history(self.resolve(ref), path)
         return logins.get(self.hub.home.show(commits[0], "%ae"), "") if commits else ""
 
-    @transaction
     def behind(self, base: str, head: str) -> int:
-        """Return the number of commits of a branch that are missing from another branch or a fork's commit."""
         return self.hub.home.compare(self.resolve(base), self.resolve(head))[1]
 
     def resolve(self, revision: str) -> str:
@@ -181,9 +173,7 @@ class PracticeForge:
 
     # -- pull requests ----------------------------------------------------------------------------------------------
 
-    @transaction
     def pulls(self, head: str | None = None, base: str | None = None, state: str = "open") -> tuple[Pull, ...]:
-        """Return pull requests, newest first; ``head`` is ``owner:branch``."""
         return tuple(
             self.show_pull(ticket, mergeable=None)
             for ticket in self.hub.tickets()
@@ -193,7 +183,6 @@ class PracticeForge:
             and base in (None, ticket.base_ref)
         )
 
-    @transaction
     def pull(self, number: int) -> Pull:
         """Return one pull request; its merge is computed on the first request, and shown from the second on."""
         ticket = self._find_pull(number)
@@ -217,14 +206,11 @@ class PracticeForge:
             merge_commit=ticket.merge_sha, mergeable=mergeable, labels=frozenset(ticket.labels), author=ticket.author,
         )  # fmt: skip
 
-    @transaction
     def files(self, number: int) -> tuple[str, ...]:
-        """Return the paths that a pull request changes."""
         pull = self._find_pull(number)
         _, _, fork_point = self.hub.home.compare(pull.base_sha, pull.head_sha)
         return self.hub.home.changes(fork_point, pull.head_sha)
 
-    @transaction
     def open_pull(self, title: str, head: str, base: str, body: str, *, draft: bool = True) -> Pull:
         """Open a pull request; ``head`` is ``owner:branch``.  The answer shows it before the bots act."""
         hub, (owner, _, branch) = self.hub, head.rpartition(":")
@@ -246,9 +232,7 @@ class PracticeForge:
         hub.welcome(ticket)
         return self.show_pull(ticket, mergeable=None)
 
-    @transaction
     def update_pull(self, number: int, body: str) -> Pull:
-        """Change the body of a pull request."""
         ticket = self._find_pull(number)
         self.require_write(ticket.author)
         self.hub.store.change(ticket, body=self.text(body))
@@ -256,35 +240,25 @@ class PracticeForge:
 
     # -- labels and comments ----------------------------------------------------------------------------------------
 
-    @transaction
     def labels(self, number: int) -> frozenset[str]:
-        """Return the names of a pull request's labels."""
         return frozenset(self.hub.ticket(number).labels)
 
-    @transaction
     def labellings(self, number: int) -> tuple[LabelEvent, ...]:
-        """Return when labels were added to a pull request and removed, oldest first."""
         return tuple(LabelEvent(name, on, moment(when)) for name, on, when in self.hub.ticket(number).events)
 
-    @transaction
     def add_label(self, number: int, name: str) -> None:
-        """Add a label.  Adding it twice has no further effect."""
         ticket = self.hub.ticket(number)
         self.require_write()
         self.hub.label(ticket, name, on=True)
 
-    @transaction
     def remove_label(self, number: int, name: str) -> None:
-        """Remove a label.  Raises PracticeRefusal also if it is not set."""
         ticket = self.hub.ticket(number)
         self.require_write()
         if name not in ticket.labels:
             raise PracticeRefusal("Label does not exist")
         self.hub.label(ticket, name, on=False)
 
-    @transaction
     def comments(self, number: int) -> tuple[Comment, ...]:
-        """Return the conversation of a pull request, oldest first."""
         ticket = self.hub.ticket(number)
         return tuple(self._comment(ticket, comment) for comment in ticket.comments)
 
@@ -295,17 +269,13 @@ class PracticeForge:
             number, author.login, stored["body"], moment(stored["created"]), url, author.may_write, author.bot
         )
 
-    @transaction
     def comment(self, number: int, body: str) -> Comment:
-        """Write a comment, to which the bots may answer."""
         ticket = self.hub.ticket(number)
         if not body.strip():
             raise InvalidRequest("Body cannot be blank")
         return self._comment(ticket, self.hub.add_comment(ticket, self.account.login, self.text(body)))
 
-    @transaction
     def remove_comment(self, comment: Comment) -> None:
-        """Delete a comment of the account."""
         self.require_write(comment.author)
         for ticket in self.hub.tickets():
             left = [each for each in ticket.comments if each["id"] != comment.id]
@@ -322,26 +292,18 @@ class PracticeForge:
             ticket.author, ACCOUNTS[ticket.author].may_write,
         )  # fmt: skip
 
-    @transaction
     def search_issues(self, words: str) -> tuple[Issue, ...]:
-        """Return the open issues whose text contains exactly these words, oldest first."""
         words = words.replace('"', " ").lower()
         return tuple(each for each in self.list_issues() if words in f"{each.title}\n{each.body}".lower())
 
-    @transaction
     def list_issues(self, creator: str = "") -> tuple[Issue, ...]:
-        """Return the open issues, optionally of one author, without pull requests, oldest first."""
         issues = (each for each in reversed(self.hub.tickets()) if not each.base_ref and each.state == "open")
         return tuple(self._issue(each) for each in issues if creator in ("", each.author))
 
-    @transaction
     def issue(self, number: int) -> Issue:
-        """Return one issue."""
         return self._issue(self.hub.ticket(number))
 
-    @transaction
     def file_issue(self, title: str, body: str, labels: Collection[str] = (), assignee: str = "") -> Issue:
-        """File an issue.  Labels that the account may not set are dropped."""
         if self.account.may_write and assignee and not self.is_assignable(assignee):
             raise InvalidRequest(f"{assignee} cannot be assigned")
         set_labels = sorted(labels) if self.account.may_write else []
@@ -349,21 +311,17 @@ class PracticeForge:
             self.hub.create(0, self.account.login, title=self.public(title), body=self.text(body), labels=set_labels)
         )
 
-    @transaction
     def withdraw_issue(self, issue: Issue) -> None:
-        """Close an issue that somebody else has just filed as well."""
         ticket = self.hub.ticket(issue.number)
         self.require_write(ticket.author)
         self.hub.close(ticket)
 
     # -- CI ---------------------------------------------------------------------------------------------------------
 
-    @transaction
     def runs(
         self, branch: str | None = None, head_sha: str | None = None, event: str | None = None,
         status: str | None = None, since: datetime | None = None,
     ) -> tuple[WorkflowRun, ...]:  # fmt: skip
-        """Return workflow runs, newest first."""
         asked = {"head_branch": branch, "head_sha": head_sha, "event": event}.items()
         found = self.hub.runs(lambda run: all(value in (None, getattr(run, name)) for name, value in asked))
         runs = []
@@ -372,9 +330,7 @@ class PracticeForge:
                 runs.append(run)
         return tuple(runs)
 
-    @transaction
     def run(self, run_id: int) -> WorkflowRun:
-        """Return one workflow run."""
         return self._run(self.hub.run(run_id)[-1])
 
     def _run(self, attempt: Attempt) -> WorkflowRun:
@@ -384,14 +340,10 @@ class PracticeForge:
             status.conclusion or "", attempt.number, moment(run.created),
         )  # fmt: skip
 
-    @transaction
     def jobs(self, run_id: int) -> tuple[WorkflowJob, ...]:
-        """Return the jobs of a run's latest attempt."""
         return tuple(map(self._job, self.hub.jobs(self.hub.run(run_id)[-1])))
 
-    @transaction
     def job(self, job_id: int) -> WorkflowJob:
-        """Return one job."""
         return self._job(self.hub.job(job_id))
 
     def _job(self, job: ListedJob) -> WorkflowJob:
@@ -405,7 +357,6 @@ class PracticeForge:
             runners=(RUNNERS.get(planned.platform, "ubuntu-latest"),),
         )  # fmt: skip
 
-    @transaction
     def rerun_failed(self, run_id: int) -> None:
         """Run the failed jobs of a run once more, as its next attempt."""
         self.require_write()
@@ -414,9 +365,7 @@ class PracticeForge:
             raise PracticeRefusal("This workflow run has not ended, or has no failed jobs to rerun", 403)
         self.hub.store.change(latest.run, attempts=[*latest.run.attempts, [self.hub.clock(), None]])
 
-    @transaction
     def artifacts(self, run_id: int) -> tuple[Artifact, ...]:
-        """Return the artifacts that the jobs of all attempts of a run have uploaded."""
         return tuple(
             Artifact(
                 job.artifact, evidence.artifact_name(job.planned, run_id, job.id), len(self.hub.archive(job)),
@@ -426,10 +375,8 @@ class PracticeForge:
         )  # fmt: skip
 
     def artifact(self, artifact_id: int) -> StoredFile:
-        """Return an artifact's zip, for reading."""
         return StoredFile(lambda: self.read_artifact(artifact_id))
 
-    @transaction
     def read_artifact(self, artifact_id: int) -> bytes:
         """Return an artifact's zip.  Raises PracticeRefusal."""
         job = self.hub.job(artifact_id)
@@ -441,10 +388,8 @@ class PracticeForge:
         return "expired" in job.planned.script or self.hub.clock() > (job.status.completed or 0.0) + LIFETIME
 
     def log(self, job_id: int) -> StoredFile:
-        """Return the log of a job, for reading."""
         return StoredFile(lambda: self.read_log(job_id))
 
-    @transaction
     def read_log(self, job_id: int) -> bytes:
         """Return the log of a job that has ended.  Raises PracticeRefusal."""
         job = self.hub.job(job_id)
@@ -453,9 +398,7 @@ class PracticeForge:
             raise PracticeRefusal("There is no log (any more)", 410)
         return job.log.encode()
 
-    @transaction
     def deployment_failed(self, sha: str) -> bool:
-        """Return True if the newest deployment of a commit failed."""
         newest = self.hub.runs(lambda run: run.event == "push" and run.head_sha == sha)[:1]
         queue = [job for attempt in newest for job in self.hub.jobs(attempt) if job.planned.kind == "queue"]
         return any(job.status.conclusion in ("failure", "cancelled") for job in queue)

@@ -24,7 +24,7 @@ _CHILDREN = 100  # the numbers of a pipeline's jobs, and of the pipeline that it
 
 
 class PracticeSecondCi:
-    """The pipelines of ``repository``, whose ``copy`` shares the forge's objects; ``pages`` show commits."""
+    """The pipelines of ``repository``; its ``copy`` shares the forge's objects, and ``pages`` show commits."""
 
     url = "https://gitlab.practice.invalid"
 
@@ -34,22 +34,18 @@ class PracticeSecondCi:
         self._file = copy / "started-pipelines.json"
 
     def project(self) -> Project:
-        """Return the project itself."""
         return Project(self._repository, "main", (str(self._copy.path),))
 
     def branch(self, name: str) -> Branch | None:
-        """Return a branch of the copy; None if it does not exist."""
         if (sha := self._copy.tips().get(name)) is None:
             return None
         title, author, committed = self._copy.show(sha, "%s%n%an%n%cd").split("\n")
         return Branch(sha, title, author, committed, protected=False)
 
     def protected(self) -> tuple[str, ...]:
-        """Return the names of the protected branches, in which ``*`` matches any text."""
         return "main", "dev", "core_*"
 
     def start(self, ref: str, variables: Mapping[str, str]) -> Pipeline:
-        """Start a pipeline for a branch's newest commit.  Raises NoSuchRef."""
         if (sha := self._copy.tips().get(ref)) is None:
             raise NoSuchRef(f"Could not start a pipeline of {ref}: Reference not found. Push it, then run again.")
         asked = {"ref": ref, "variables": dict(variables)}
@@ -57,34 +53,28 @@ class PracticeSecondCi:
         return self._pipeline(sha)
 
     def pipeline(self, number: int) -> Pipeline:
-        """Return one pipeline.  Raises RunbookError if there is none."""
         sha = self._copy.resolve(f"{number:x}"[1:]) if 2**32 <= number < 2**33 else None
         if sha is None or not self._ref(sha):
             raise RunbookError(f"Could not read pipeline {number}: practice does not find it. Check the number.")
         return self._pipeline(sha)
 
     def pipelines(self, sha: str) -> tuple[Pipeline, ...]:
-        """Return the pipeline of a commit, if it has one."""
         return (self._pipeline(sha),) if self._ref(sha) else ()
 
     def variables(self, pipeline: int) -> dict[str, str]:
-        """Return the variables that a pipeline was started with."""
         variables: dict[str, str] = self._started().get(self.pipeline(pipeline).sha, {}).get("variables", {})
         return variables
 
     def bridges(self, pipeline: int) -> tuple[Bridge, ...]:
-        """Return the bridges of a pipeline; they start a pipeline once all images are built."""
         child = _CHILDREN * pipeline if self.pipeline(pipeline).status == "success" else None
         names = ("dev", "lts")
         return tuple(Bridge(f"functional:run_{name}_dgx_h100", "success", name, "dgx_h100", child) for name in names)
 
     def pipeline_jobs(self, pipeline: int) -> tuple[PipelineJob, ...]:
-        """Return the jobs of a pipeline itself: one for each image that it builds."""
         builds = enumerate(self._builds(self.pipeline(pipeline).sha), _CHILDREN * pipeline)
         return tuple(PipelineJob(number, name, "build", status, "", 0.0, "") for number, (name, status, _) in builds)
 
     def jobs(self, bridge: Bridge) -> tuple[FunctionalJob, ...]:
-        """Return the jobs of a bridge's pipeline; none if it has started no pipeline."""
         if bridge.pipeline is None:
             return ()
         number, (environment, platform) = bridge.pipeline, (bridge.environment, bridge.platform)
@@ -93,11 +83,9 @@ class PracticeSecondCi:
         )
 
     def artifact(self, job: int) -> StoredFile:
-        """Return the artifacts of a job: none of these jobs keeps any."""
         return StoredFile(partial(self._read, job, "artifacts"))
 
     def log(self, job: int) -> StoredFile:
-        """Return the log of a job that builds an image."""
         return StoredFile(partial(self._read, job, "log"))
 
     def _read(self, job: int, what: str) -> bytes:

@@ -3,7 +3,6 @@
 It contains the checkout, the bare repositories to which it pushes, the forge's state, and pages of what happened.
 """
 
-import json
 import os
 import shutil
 import sqlite3
@@ -24,7 +23,12 @@ from runbook_lib.world.ports import SecondCi
 REMOTE, COPY = "remote.git", "gitlab.git"
 _CHECKOUT, _STATE, _PAGES = "Megatron-LM", "forge.sqlite", "pages"
 _REPOSITORIES = (_CHECKOUT, REMOTE, COPY)
-_MARKER, _LOCK = "practice-world.json", "practice-world.lock"
+_MARKER, _BEGUN, _LOCK = "practice-world.txt", "practice-world.new", "practice-world.lock"
+#: The text of the marker, which a complete world has.
+_ABOUT = f"""\
+A practice environment of the base-image runbook, version {seed.VERSION}.
+It may be deleted: the next run creates a new one.
+"""
 _OTHER_FOLDER = "Set RUNBOOK_PRACTICE_HOME to another folder, new or empty."
 _START_AGAIN = "Delete that folder: the next run creates a new one."
 #: By how much each command moves the clock on, and what a pause of the clock takes in reality; seconds.
@@ -98,77 +102,42 @@ def default_home() -> Path:
     return state / "base-image-runbook/practice"
 
 
-#: The open worlds of this process, and the file that each has open: a form works in several threads.
-_open: dict[Path, tuple[int, PracticeWorld]] = {}
-
-
 def open_world(home: Path | None = None) -> PracticeWorld:
     """Open the practice environment, which is created if necessary.
 
     Raises Refused for a folder that is not ours, RunbookError for a world that cannot be created or read.
     """
     home = (home or default_home()).absolute()
+    marker = home / _MARKER
     try:
-        if _marker(home).get("state") != "complete":
+        if not marker.is_file():
             _create(home)
-        if _marker(home).get("template") != seed.VERSION:
+        if marker.read_text() != _ABOUT:
             raise RunbookError(
                 f"The practice environment in {home} was created by a different version of the runbook. {_START_AGAIN}"
             )
-        known = _open.get(home)
-        if known is None or known[0] != _inode(home):
-            world = PracticeWorld(home)
-            known = _open[home] = _inode(home), world
-        return known[1]
+        return PracticeWorld(home)
     except OSError as error:
         problem = f"The practice environment in {home} could not be opened: {error}."
         raise RunbookError(f"{problem} {_OTHER_FOLDER}") from error
 
 
-def _inode(home: Path) -> int:
-    try:
-        return (home / _STATE).stat().st_ino
-    except FileNotFoundError:
-        return 0
-
-
 def _create(home: Path) -> None:
     """Create the world, unless another process has just done so; a creation that was killed begins again."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _refuse_foreign(home)
-    with locked(home / _LOCK, print):
-        if _marker(home).get("state") == "complete":
-            return
-        # The practice forge merges without a work tree (git merge-tree --write-tree).
-        command.require((2, 38), "The practice environment")
-        _write_marker(home, "creating")
-        for path in [*(home / name for name in (*_REPOSITORIES, _PAGES)), *home.glob(f"{_STATE}*")]:
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
-        seed.create(home / REMOTE, home / _CHECKOUT, home / COPY)
-        _write_marker(home, "complete")
-
-
-def _refuse_foreign(home: Path) -> None:
-    ours = (_LOCK, _MARKER, f"{_MARKER}.new")
-    if not (home / _MARKER).is_file() and any(path.name not in ours for path in home.iterdir()):
+    found = {path.name for path in home.iterdir()} - {_LOCK}
+    if found and (found - {_BEGUN, _MARKER, *_REPOSITORIES} or not found & {_BEGUN, _MARKER}):
         raise Refused(
             f"{home} is not empty and contains no practice environment, so nothing was changed. {_OTHER_FOLDER}"
         )
-
-
-def _marker(home: Path) -> dict[str, object]:
-    try:
-        marker = json.loads((home / _MARKER).read_text())
-    except (FileNotFoundError, ValueError):
-        return {}
-    return marker if isinstance(marker, dict) else {}
-
-
-def _write_marker(home: Path, state: str) -> None:
-    about = "A practice environment of the base-image runbook. It may be deleted: the next run creates a new one."
-    temporary = home / f"{_MARKER}.new"
-    temporary.write_text(json.dumps({"about": about, "state": state, "template": seed.VERSION}) + "\n")
-    temporary.replace(home / _MARKER)
+    with locked(home / _LOCK, print):
+        if (home / _MARKER).is_file():
+            return
+        # The practice forge merges without a work tree (git merge-tree --write-tree).
+        command.require((2, 38), "The practice environment")
+        (home / _BEGUN).write_text(_ABOUT)
+        for name in _REPOSITORIES:
+            if (home / name).exists():
+                shutil.rmtree(home / name)
+        seed.create(home / REMOTE, home / _CHECKOUT, home / COPY)
+        (home / _BEGUN).replace(home / _MARKER)
