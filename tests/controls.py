@@ -34,10 +34,9 @@ class Controls:
         """Let the next calls of a method of the port fail; ``carried_out``: only their answer is lost."""
         self.faults.append(PortFault(method, error, times, carried_out))
 
-    def break_jobs(self, *names: str, how: str = "") -> None:
-        """Let every job fail whose name contains one of these; ``how`` is what its log says."""
+    def break_jobs(self, *names: str) -> None:
+        """Let every job fail whose name contains one of these."""
         self.set("script", dict.fromkeys(names, "broken"))
-        self.set("how", how)
 
     def refuse_deployment(self, sha: str = "next") -> None:
         """Let the deployment to the environment ``test`` fail for this commit, or for the next one authorized."""

@@ -38,7 +38,7 @@ def scenario() -> dict[str, Any]:
 class Job:
     """A job of one attempt; ``starts`` and ``ends`` are seconds since that started.
 
-    ``cause`` is what becomes of it, a name in the scenario, and ``detail`` a further text in its log.
+    ``cause`` is what becomes of it, a name in the scenario.
     """
 
     name: str
@@ -50,7 +50,6 @@ class Job:
     platform: str = ""
     model: str = ""
     test_case: str = ""
-    detail: str = ""
 
     @property
     def test(self) -> str:
@@ -68,7 +67,7 @@ class Job:
 class Inputs:
     """What a run depends on: the files of the commit that it tests and of its base, and how it was started.
 
-    ``script`` is part of a job's name → cause, beside the scenario, and ``how`` is in the logs of those jobs.
+    ``script`` is part of a job's name → cause, beside the scenario.
     """
 
     files: Files
@@ -78,7 +77,6 @@ class Inputs:
     insider: bool
     seconds: float
     script: Mapping[str, str]
-    how: str = ""
 
     @cached_property
     def tier(self) -> Mapping[str, Any]:
@@ -169,7 +167,7 @@ def _ended(inputs: Inputs, job: Job) -> Job:
     """Return a job with its conclusion."""
     for part, cause in inputs.script.items():
         if part in job.name:
-            return replace(job, conclusion="failure", cause=cause, detail=inputs.how)
+            return replace(job, conclusion="failure", cause=cause)
     cause = inputs.fates.get(job.test, "")
     script = scenario()["causes"].get(cause, {})
     fails = "rank" in script

@@ -130,7 +130,7 @@ def harness(job: Job) -> list[str]:
         return []
     if job.kind != "functional" and job.cause == "broken":
         lines = _lines(f"job-{job.kind}") if f"job-{job.kind}" in scenario()["logs"] else []
-        return [*lines, *job.detail.splitlines(), _exit(100 if job.kind == "build" else 1)]
+        return [*lines, _exit(100 if job.kind == "build" else 1)]
     if script.get("conclusion") == "cancelled" or job.cause == "refused":
         return _lines(script["end"])
     if job.kind == "unit":

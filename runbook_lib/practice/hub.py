@@ -234,9 +234,9 @@ class Hub:
 
     def _start(self, *, created: float, **fields: Any) -> StoredRun:
         number = self.store.next("run", _FIRST_ID, _IDS_OF_RUN)
-        seconds, how = self.store.setting("ci seconds", self.seconds), self.store.setting("how", "")
+        seconds = self.store.setting("ci seconds", self.seconds)
         return self.store.save(
-            StoredRun(**fields, id=number, seconds=seconds, how=how, created=created, attempts=[[created, None]])
+            StoredRun(**fields, id=number, seconds=seconds, created=created, attempts=[[created, None]])
         )
 
     def _inputs(self, run_id: int) -> ci.Inputs:
@@ -246,7 +246,7 @@ class Hub:
             raise PracticeRefusal()
         return ci.Inputs(
             self.home.texts(run.merge_sha, *ci.FILES), self.home.texts(run.base_sha, *ci.FILES), tuple(run.labels),
-            run.event, run.insider, run.seconds, run.script, run.how,
+            run.event, run.insider, run.seconds, run.script,
         )  # fmt: skip
 
     def _first_jobs(self, run_id: int) -> tuple[ci.Job, ...]:

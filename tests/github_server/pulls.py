@@ -1,12 +1,11 @@
 """The pull requests of the forge's API."""
 
-from local_server import ApiError, json_response, not_found
+from local_server import json_response, not_found
 from werkzeug.wrappers import Response
 
 from github_server import shapes
 from github_server.api import ApiCall, Route
 from github_server.diff import file_changes
-from github_server.tickets import change_ticket, text_field
 from runbook_lib.practice.store import Ticket
 
 
@@ -24,14 +23,10 @@ def _list_pulls(call: ApiCall) -> Response:
 
 def _create_pull(call: ApiCall) -> Response:
     fields = call.fields()
-    missing = [f'"{name}"' for name in ("base", "head") if not isinstance(fields.get(name), str)]
-    if missing:
-        verb = "was" if len(missing) == 1 else "were"
-        raise ApiError(422, f"Invalid request.\n\n{', '.join(missing)} {verb}n't supplied.")
-    title = text_field(fields, "title", "PullRequest") or ""
-    body = text_field(fields, "body", "PullRequest") or ""
     hub = call.hub
-    opened = call.forge.open_pull(title, fields["head"], fields["base"], body, draft=bool(fields.get("draft")))
+    opened = call.forge.open_pull(
+        fields["title"], fields["head"], fields["base"], fields.get("body") or "", draft=bool(fields.get("draft"))
+    )
     pull = hub.store.find(Ticket, opened.number)
     assert pull is not None
     # The reply shows the pull request as requested; the bots have acted right afterwards.
@@ -62,8 +57,8 @@ def _in_full(call: ApiCall, pull: Ticket) -> shapes.Json:
 
 
 def _update_pull(call: ApiCall, pull_number: int) -> Response:
-    pull = change_ticket(call, _find(call, pull_number), call.fields(), "PullRequest")
-    return json_response(_in_full(call, pull))
+    call.forge.update_pull(pull_number, call.fields()["body"])
+    return json_response(_in_full(call, _find(call, pull_number)))
 
 
 def _list_files(call: ApiCall, pull_number: int) -> Response:
