@@ -7,7 +7,6 @@ import re
 import sqlite3
 import subprocess
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,10 +23,9 @@ from runbook_lib.clients.github.models import (
 )
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.practice import ci, evidence
-from runbook_lib.practice.hub import Attempt, Hub, ListedJob, PracticeRefusal
+from runbook_lib.practice.hub import Attempt, Hub, ListedJob, PracticeRefusal, StoredFile
 from runbook_lib.practice.store import ACCOUNTS, ENGINEER, PracticeAccount, Ticket
 from runbook_lib.text.redact import Redactor
-from runbook_lib.transport.downloads import MissingFile
 
 #: Lifetime of artifacts and logs; seconds.
 LIFETIME = 90 * 86400.0
@@ -42,36 +40,6 @@ class InvalidRequest(RunbookError):
 
     def __init__(self, message: str) -> None:
         super().__init__(f"The practice forge refuses it: {message}.")
-
-
-@dataclass(frozen=True)
-class StoredFile:
-    """A file without a server; ``read`` returns the content, or raises PracticeRefusal."""
-
-    read: Callable[[], bytes]
-
-    def open(self, web: object) -> "FileInMemory":
-        """Return the file for reading.  Raises MissingFile."""
-        try:
-            return FileInMemory(self.read())
-        except PracticeRefusal as error:
-            raise MissingFile(str(error)) from error
-
-
-@dataclass(frozen=True)
-class FileInMemory:
-    """A file that is read in parts."""
-
-    content: bytes
-
-    @property
-    def size(self) -> int:
-        """The size in bytes."""
-        return len(self.content)
-
-    def part(self, start: int, size: int) -> bytes:
-        """Return ``size`` bytes from ``start``, or fewer at the end."""
-        return self.content[start : start + size]
 
 
 def transactions(forge: type[T]) -> type[T]:
@@ -324,11 +292,8 @@ class PracticeForge:
     ) -> tuple[WorkflowRun, ...]:  # fmt: skip
         asked = {"head_branch": branch, "head_sha": head_sha, "event": event}.items()
         found = self.hub.runs(lambda run: all(value in (None, getattr(run, name)) for name, value in asked))
-        runs = []
-        for run in map(self._run, found):
-            if status in (None, run.status, run.conclusion) and (since is None or run.created >= since):
-                runs.append(run)
-        return tuple(runs)
+        ended = (run for run in map(self._run, found) if status in (None, run.status, run.conclusion))
+        return tuple(run for run in ended if since is None or run.created >= since)
 
     def run(self, run_id: int) -> WorkflowRun:
         return self._run(self.hub.run(run_id)[-1])

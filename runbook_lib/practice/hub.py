@@ -15,6 +15,7 @@ from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.practice import ci, evidence, seed
 from runbook_lib.practice.git import BareRepository
 from runbook_lib.practice.store import ACCOUNTS, ACTIONS_BOT, COPY_PR_BOT, ENGINEER, Store, StoredRun, Ticket
+from runbook_lib.transport.downloads import MissingFile
 
 REPOSITORY = "practice/Megatron-LM"
 #: Duration of the practice CI in seconds of its clock, which each command moves on by more.
@@ -48,6 +49,36 @@ class PracticeRefusal(NotAllowed):
         verb = "allow" if status == 403 else "find"
         super().__init__(f"The practice forge does not {verb} it: {message.rstrip('.')}.")
         self.message, self.status = message, status
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file without a server; ``read`` returns the content, or raises PracticeRefusal."""
+
+    read: Callable[[], bytes]
+
+    def open(self, web: object) -> "FileInMemory":
+        """Return the file for reading.  Raises MissingFile."""
+        try:
+            return FileInMemory(self.read())
+        except PracticeRefusal as error:
+            raise MissingFile(str(error)) from error
+
+
+@dataclass(frozen=True)
+class FileInMemory:
+    """A file that is read in parts."""
+
+    content: bytes
+
+    @property
+    def size(self) -> int:
+        """The size in bytes."""
+        return len(self.content)
+
+    def part(self, start: int, size: int) -> bytes:
+        """Return ``size`` bytes from ``start``, or fewer at the end."""
+        return self.content[start : start + size]
 
 
 @dataclass(frozen=True)

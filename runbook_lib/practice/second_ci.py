@@ -12,9 +12,8 @@ from typing import Any
 
 from runbook_lib.clients.gitlab.models import Branch, Bridge, FunctionalJob, NoSuchRef, Pipeline, PipelineJob, Project
 from runbook_lib.errors import RunbookError
-from runbook_lib.practice.forge import StoredFile
 from runbook_lib.practice.git import BareRepository
-from runbook_lib.practice.hub import PracticeRefusal
+from runbook_lib.practice.hub import PracticeRefusal, StoredFile
 from runbook_lib.system import files
 from runbook_lib.text import yaml_spans
 

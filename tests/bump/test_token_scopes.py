@@ -43,7 +43,7 @@ def asked(at: World, token: Token, mode: str = "publish") -> Check:
         (CLASSIC[""], False, "failed", "The token of release-engineer does not have it for practice/Megatron-LM."),
         (NARROW, False, "skipped", "“Actions: read and write” is needed by 06-broken-tests;"),
         (NARROW, True, "failed", "The permission “Actions: read” is needed by 04-run-ci, 05-golden-values, 06-"),
-        (NARROW, True, "failed", "“Deployments: read” is needed by 04-run-ci, 05-golden-values, 06-broken-tests and bump"),
+        (NARROW, True, "failed", "“Deployments: read” is needed by 04-run-ci, 05-golden-values, 06-broken-tests and"),
         (Token.fine_grained(*READS), True, "skipped", "“Pull requests: read and write” is needed by 03-open-pr, 04"),
     ],
 )  # fmt: skip
