@@ -50,6 +50,8 @@ class Description:
         nullable(self._spec)
         # GitHub sends the status in all errors, and describes it of the basic ones alone.
         self._spec["components"]["schemas"]["validation-error"]["properties"]["status"] = {"type": "string"}
+        # The syntax of search, such as >=2026-01-31T12:00:00Z, to which its prose refers.
+        del self._spec["components"]["parameters"]["created"]["schema"]["format"]
         joined(self._spec, self._spec["components"]["schemas"])
         for method, operation in self._operations():
             answers = operation["responses"]
