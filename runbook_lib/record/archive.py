@@ -88,7 +88,7 @@ def begin(
     RecordStore(root).create()
     bump = root.joinpath(*Identity.from_json(run["bump"]).parts)
     make_folder(bump)
-    close_dead(bump)
+    _close_dead(bump)
     folder = bump / str(run["id"])
     with temporary_folder(bump) as draft:
         record = draft / folder.name
@@ -98,28 +98,20 @@ def begin(
     return folder
 
 
-def close(
-    folder: Path, state: State | None = None, sentence: str = "", *, error: object = None, at: datetime | None = None
-) -> dict[str, Any]:
+def close(folder: Path, at: datetime | None = None) -> dict[str, Any]:
     """Close a record from what its notebook has contributed, and return its run.
 
-    ``state``, ``sentence`` and ``error`` replace those that the notebook reported; a run that reported no end was
-    interrupted.  A closed record stays as it is.
-    Raises RunbookError.
+    A run that reported no end was interrupted.  A closed record stays as it is.  Raises RunbookError.
     """
     run = run_file.read(folder)
     if run["state"] != "running":
         return run
     found = journal.collect(journal.lines(folder))
-    if state is None:
-        state, sentence = (found.state, sentence) if found.has_ended else ("interrupted", INTERRUPTED)
-    run |= {**found.fields, "state": state, "ended": clock.stamp(at or clock.now())}
-    if state == "interrupted":
-        _set_last_step(run, state)
-    if sentence:
-        run["outcome"] = {"sentence": sentence, "next": {}}
-    if error:
-        run["error"] = error
+    run |= {**found.fields, "state": found.state, "ended": clock.stamp(at or clock.now())}
+    if not found.has_ended:
+        run |= {"state": "interrupted", "outcome": {"sentence": INTERRUPTED, "next": {}}}
+    if run["state"] == "interrupted":
+        _set_last_step(run, "interrupted")
     run = Redactor(os.environ).data(run)
     if (folder / EXECUTED).is_file():
         report.write_report(folder, run)
@@ -196,9 +188,8 @@ def root_of(folder: Path, run: Mapping[str, Any]) -> Path:
     return folder.parents[len(Identity.from_json(run["bump"]).parts)]
 
 
-def close_dead(bump: Path) -> list[str]:
-    """Close the records of a bump whose processes have ended, and commit what is not committed; return their IDs."""
-    closed = []
+def _close_dead(bump: Path) -> None:
+    """Close the records of a bump whose processes have ended, and commit what is not committed."""
     root: Path | None = None
     committed: set[str] = set()
     for folder in sorted(bump.iterdir()):
@@ -217,16 +208,14 @@ def close_dead(bump: Path) -> list[str]:
         if is_dead and folder.name not in committed:
             if run["state"] == "running":
                 _close_interrupted(folder, run)
-                closed.append(folder.name)
             commit(folder)
-    return closed
 
 
 def _close_interrupted(folder: Path, run: Mapping[str, Any]) -> dict[str, Any]:
     """Close the record of a dead run; several processes that do so at once write the same."""
     times = [file.stat().st_mtime for file in (folder / JOURNAL, folder / EXECUTED) if file.is_file()]
     at = datetime.fromtimestamp(max(times), UTC) if times else parse_time(run["started"])
-    return close(folder, at=at)
+    return close(folder, at)
 
 
 def _set_last_step(run: Mapping[str, Any], state: State) -> None:

@@ -93,7 +93,7 @@ def test_a_dead_run_is_closed_and_committed_by_the_next(
 def test_a_closed_record_stays_as_it_is(tmp_path: Path) -> None:
     folder = begin(tmp_path, *LINES)
     first = archive.close(folder)
-    assert archive.close(folder, "interrupted", "Killed.") == json.loads((folder / "run.json").read_text())
+    assert archive.close(folder) == json.loads((folder / "run.json").read_text())
     assert run_file.read(folder)["ended"] == first["ended"]
 
 

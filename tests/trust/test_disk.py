@@ -14,6 +14,7 @@ import pytest
 from bumping import bump_to
 
 from runbook_lib.errors import RunbookError
+from runbook_lib.notebook import recording
 from runbook_lib.record import archive, run_file
 from runbook_lib.record.recorder import Recorder
 from runbook_lib.record.run_file import Identity
@@ -119,8 +120,7 @@ class Recording:
         step.table("changes", [{"a": 1}] * 50)
         step.diff("-old\n+new\n")
         step.done("Done.")
-        archive.close(self.run, "done")
-        archive.commit(self.run)
+        recording.end(self.run)
 
     def require_whole(self, *, completed: bool) -> None:
         """Nothing is half-written."""
