@@ -1,19 +1,21 @@
 """The comparison of golden values for reviewers: Markdown for the pull request, and rows for tables and CSV."""
 
-import bisect
-from collections import Counter
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import median
+from typing import TYPE_CHECKING
 
 from runbook_lib.golden.form import Judgement, Verdict
 from runbook_lib.golden.judge import Verdicts
 from runbook_lib.golden.measure import Measure
 from runbook_lib.golden.shifts import BASELINES, Group
+from runbook_lib.recipes.file_names import GoldenFileName
 from runbook_lib.text.markdown import code
 
-#: Upper bounds of the buckets of |avg_rel_diff|; the first bucket has only 0, the last everything from the last bound.
-_BOUNDS = (1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: The buckets of |avg_rel_diff|: the first has only 0, the last everything from its bound.
+_BOUNDS = (0.0, math.ulp(0.0), 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, math.inf)
 BUCKETS = ("== 0", "(0, 1e-6)", "[1e-6, 1e-4)", "[1e-4, 1e-3)", "[1e-3, 1e-2)", "[1e-2, 1e-1)", ">= 1e-1")
 #: The fields of a Measure, then those of its judgement.
 CSV_COLUMNS = (
@@ -24,35 +26,30 @@ _MAX_FILES = 20
 _RANK: Mapping[Verdict, int] = {"refused": 0, "held back": 1, "ambiguous": 2, "refresh": 3, "unchanged": 4}
 
 
-@dataclass(frozen=True)
-class MetricSummary:
-    """One metric over all files: ``n`` files with shared steps; median and maximum of |avg_rel_diff|; bucket counts."""
+def by_metric(judgements: Iterable[Judgement]) -> "pd.DataFrame":
+    """Return a row for each metric and platform: ``n`` files, median and maximum of |avg_rel_diff|, files by bucket.
 
-    metric: str
-    n: int
-    median_abs: float
-    max_abs: float
-    buckets: tuple[int, ...]
+    Files without a shared finite step do not count.
+    """
+    import pandas as pd  # only where values have been compared: its import takes longer than most steps
 
-
-def bucket(avg_rel_diff: float) -> int:
-    """Return the index in BUCKETS."""
-    return 1 + bisect.bisect(_BOUNDS, abs(avg_rel_diff)) if avg_rel_diff else 0
-
-
-def by_metric(judgements: Iterable[Judgement]) -> tuple[MetricSummary, ...]:
-    """Summarize each metric, sorted by name; files without a shared finite step do not count."""
-    sizes: dict[str, list[float]] = {}
+    changes = []
     for measure in _measures(judgements):
         if measure.avg_rel_diff is not None:
-            # A baseline's metric has a platform and a batch before it.
-            sizes.setdefault(measure.metric.rpartition("/")[2], []).append(abs(measure.avg_rel_diff))
-    summaries = []
-    for metric, values in sorted(sizes.items()):
-        counts = Counter(map(bucket, values))
-        buckets = tuple(counts[index] for index in range(len(BUCKETS)))
-        summaries.append(MetricSummary(metric, len(values), median(values), max(values), buckets))
-    return tuple(summaries)
+            changes.append((*_metric(measure), abs(measure.avg_rel_diff)))
+    frame = pd.DataFrame(changes, columns=["metric", "platform", "change"])
+    groups = frame.groupby(["metric", "platform"])["change"]
+    buckets = pd.cut(frame["change"], _BOUNDS, right=False, labels=BUCKETS)
+    counted = pd.crosstab([frame["metric"], frame["platform"]], buckets).reindex(columns=BUCKETS, fill_value=0)
+    table: pd.DataFrame = groups.agg(n="size", median="median", max="max").join(counted).reset_index()
+    return table
+
+
+def _metric(measure: Measure) -> tuple[str, str]:
+    """Return the metric and its platform: a baseline's metric has it and a batch size before its name."""
+    place, _, metric = measure.metric.rpartition("/")
+    name = GoldenFileName.of_path(measure.file)
+    return metric, place.partition("/")[0] or (name.platform if name else "")
 
 
 def _measures(judgements: Iterable[Judgement]) -> list[Measure]:
@@ -134,7 +131,7 @@ def markdown(verdicts: Verdicts) -> str:
         _files("Renamed", [judgement for judgement in judgements if judgement.renamed]),
     ]
     metrics = by_metric(judgements)
-    if metrics:
+    if not metrics.empty:
         parts += [
             _table(metrics),
             _interpretation(judgements),
@@ -188,19 +185,18 @@ def _file(judgement: Judgement) -> str:
     return line
 
 
-def _table(metrics: Sequence[MetricSummary]) -> str:
-    heads = ["metric", "n", "median", "max"]
-    heads += [f"`{name}`" for name in BUCKETS]
+def _table(metrics: "pd.DataFrame") -> str:
+    heads = ["metric", "platform", "n", "median", "max", *(f"`{name}`" for name in BUCKETS)]
     lines = [
         "`avg_rel_diff = mean((old − new) / old)` per file and metric; median and maximum of its absolute value:",
         "",
         f"| {' | '.join(heads)} |",
-        f"|---|{'---:|' * (len(heads) - 1)}",
+        f"|---|---|{'---:|' * (len(heads) - 2)}",
     ]
-    for metric in metrics:
-        cells = [code(metric.metric), str(metric.n), f"{metric.median_abs:.2e}", f"{metric.max_abs:.2e}"]
-        cells += map(str, metric.buckets)
-        lines.append(f"| {' | '.join(cells)} |")
+    for row in metrics.to_dict("records"):
+        cells = [code(row["metric"]), code(row["platform"]), row["n"], f"{row['median']:.2e}", f"{row['max']:.2e}"]
+        cells += [row[name] for name in BUCKETS]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
 

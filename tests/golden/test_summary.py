@@ -17,7 +17,7 @@ def markdown(judged, groups=()):
 
 @pytest.mark.parametrize("judged", [(), (Judgement("a", "unchanged"),)])
 def test_an_empty_summary(judged):
-    assert summary.by_metric(judged) == ()
+    assert summary.by_metric(judged).empty
     assert summary.rows(judged) == summary.verdict_rows(judged) == []
     assert f"{len(judged)} unchanged" in markdown(judged)
     assert "|" not in markdown(judged)
@@ -38,15 +38,24 @@ def test_an_empty_summary(judged):
     ],
 )
 def test_buckets(value, name):
-    assert summary.BUCKETS[summary.bucket(value)] == name
-    (one,) = summary.by_metric([moved("a", "m", value)])
-    assert one.buckets[summary.bucket(value)] == sum(one.buckets) == 1
+    (row,) = summary.by_metric([moved("a", "m", value)]).to_dict("records")
+    assert [bucket for bucket in summary.BUCKETS if row[bucket]] == [name]
 
 
 @pytest.mark.parametrize(("values", "median"), [([0.1, -0.3], 0.2), ([0.1, -0.2, 0.9], 0.2), ([-0.5], 0.5)])
 def test_the_median_of_an_even_count_is_between_the_middle_two(values, median):
-    (one,) = summary.by_metric(moved(f"f{i}", "m", value) for i, value in enumerate(values))
-    assert (one.n, one.median_abs, one.max_abs) == (len(values), pytest.approx(median), max(map(abs, values)))
+    (row,) = summary.by_metric(moved(f"f{i}", "m", value) for i, value in enumerate(values)).to_dict("records")
+    assert (row["n"], row["median"], row["max"]) == (len(values), pytest.approx(median), max(map(abs, values)))
+
+
+def test_metrics_are_counted_by_platform():
+    files = ["gpt/a/golden_values_dev_dgx_h100.json", "gpt/a/golden_values_dev_dgx_gb200.json"]
+    judged = [moved(file, "lm loss", 0.1) for file in files]
+    judged.append(moved("gpt/b/baseline_values.json", "dgx_h100/8/throughput", 0.2))
+    rows = summary.by_metric(judged).to_dict("records")
+    assert [(row["metric"], row["platform"], row["n"]) for row in rows] == [
+        ("lm loss", "dgx_gb200", 1), ("lm loss", "dgx_h100", 1), ("throughput", "dgx_h100", 1)
+    ]  # fmt: skip
 
 
 def test_the_most_urgent_file_comes_first():
