@@ -13,7 +13,7 @@ from typing import ClassVar
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.decisions import Decision, Seen
-from runbook_lib.golden import acceptance, comparison, decisions, plots, summary
+from runbook_lib.golden import acceptance, comparison, plots, questions, summary
 from runbook_lib.golden.acceptance import AcceptedGroup
 from runbook_lib.golden.comparison import GoldenComparison, GoldenReadings
 from runbook_lib.golden.coverage import coverage_rows
@@ -71,12 +71,12 @@ class GoldenStep:
             return Plan(done, (run.show(),), waiting=waiting)
         values = facts.judge(partial(_decide_by, bump, run))
         acceptance.require_met(bump.decisions, values.judged.measured)
-        questions, drawings = decisions.questions(values)
+        asked, drawings = questions.questions(values)
         return Plan(
             _done(values),
             _shown(values, drawings.values()),
             conditions=_conditions(values, bump),
-            questions=questions,
+            questions=asked,
             waiting=_waiting(values, bump),
             checks=(_check_complete(values), *_check_written(values)),
             evidence=_evidence(values, bump, drawings),

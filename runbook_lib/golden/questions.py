@@ -1,20 +1,25 @@
-"""The questions on golden values that only a person can answer, with the contents of their cards."""
+"""The questions on golden values that only a person can answer, with the contents of their cards: numbers and plots."""
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
+from statistics import median
 
 from runbook_lib.display import Picture
-from runbook_lib.golden import bisect_offer, decision_facts
+from runbook_lib.golden import bisect_offer
 from runbook_lib.golden import plots as golden_plots
 from runbook_lib.golden.comparison import GoldenComparison
 from runbook_lib.golden.form import Judgement
+from runbook_lib.golden.judge import Verdicts, least_deviation
 from runbook_lib.golden.summary import sentence
+from runbook_lib.golden.values import GoldenValues, Steps
 from runbook_lib.model import Question
 from runbook_lib.recipes.file_names import GoldenFileName
 
 #: Maximum number of plots per run; drawing one takes 0.2 s.
 _MOST_PLOTS = 20
+_GIB = 2.0**30
 
 
 def questions(values: GoldenComparison) -> tuple[tuple[Question, ...], dict[str, Callable[[], Picture]]]:
@@ -66,9 +71,9 @@ def _of_files(values: GoldenComparison) -> Iterator[Asked]:
         draw: Callable[[], Picture] | None = None
         if file.file in values.old and file.file in values.new:
             both = values.old[file.file], values.new[file.file]
-            numbers = decision_facts.numbers(file, *both)
-            if metric := decision_facts.plotted_metric(file, *both):
-                draw = partial(decision_facts.plot, metric, file, values.judged.measured, *both)
+            numbers = _numbers(file, *both)
+            if metric := _plotted_metric(file, *both):
+                draw = partial(_plot, metric, file, values.judged.measured, *both)
         facts = {
             "danger": file.danger, "test": test_of(file.file), "key": key, "search": command, **_run(values),
             "judged": sentence(file) if command else why, "numbers": numbers,
@@ -105,3 +110,67 @@ def _search(values: GoldenComparison, file: str, metric: str) -> tuple[str, str]
         return result, ""
     command = readings.searches.offer(readings.ci_run.bump, test, f"{metric} lower")
     return (f"{bisect_offer.PREFIX}{command}", command) if command else ("", "")
+
+
+def _numbers(judgement: Judgement, old: GoldenValues, new: GoldenValues) -> str:
+    """Return the change in numbers with units: the old and new values, the step outside the band, and the limit."""
+    clauses = []
+    for reason in judgement.reasons:
+        metric = reason.metric
+        before, after = old.series.get(metric, {}), new.series.get(metric, {})
+        shared = [step for step in before if math.isfinite(before[step]) and math.isfinite(after.get(step, math.inf))]
+        if not shared or reason.kind in ("gone", "steps"):
+            clauses.append(f"{metric}: {reason.sentence}" if metric else reason.sentence)
+            continue
+        loss = judgement.losses.get(metric)
+        if loss:
+            last = max(shared)
+            verb = "diverges from" if loss.diverges else "leaves its band at"
+            clause = f"{metric} {before[last]:.4g} → {after[last]:.4g} at step {last}"
+            if loss.leaves:
+                clause += f", {verb} step {loss.leaves}; limit {loss.limits[loss.leaves]:.2%}"
+            clauses.append(clause)
+        else:
+            clauses.append(_typical(metric, before, after, shared))
+    return "; ".join(clauses)
+
+
+def _typical(metric: str, before: Steps, after: Steps, steps: list[int]) -> str:
+    later = steps[1:] if "time" in metric and len(steps) > 1 else steps  # the first step warms up
+    old, new = (median(series[step] for step in later) for series in (before, after))
+    ratio = f", ×{new / old:.2f}" if old > 0 else ""
+    unit = ""
+    if metric.startswith("mem-"):
+        old, new, unit = old / _GIB, new / _GIB, " GiB"
+    elif "time" in metric:
+        unit = " s"
+    return f"{metric} {old:.3g}{unit} → {new:.3g}{unit}{ratio}"
+
+
+def _plotted_metric(judgement: Judgement, old: GoldenValues, new: GoldenValues) -> str:
+    """Return the worst metric of a file; empty if it has no steps."""
+    metric = next((reason.metric for reason in judgement.reasons if reason.metric in old.series), "")
+    return metric if new.series.get(metric) else ""
+
+
+def _plot(metric: str, judgement: Judgement, verdicts: Verdicts, old: GoldenValues, new: GoldenValues) -> Picture:
+    """Plot the worst metric of a file with the band that it leaves."""
+    before, after = old.series[metric], new.series[metric]
+    loss = judgement.losses.get(metric)
+    leaves = loss.leaves if loss else 0
+    return golden_plots.decision(
+        judgement.file, metric, before, after, _band(judgement, verdicts, metric, before), leaves
+    )
+
+
+def _band(judgement: Judgement, verdicts: Verdicts, metric: str, before: Steps) -> Mapping[int, tuple[float, float]]:
+    """Return the lowest and the highest value that would not be held back, by step."""
+    if loss := judgement.losses.get(metric):
+        sizes = {step: limit * abs(before[step]) for step, limit in loss.limits.items()}
+        return {step: (before[step] - size, before[step] + size) for step, size in sizes.items()}
+    deviation = verdicts.deviations.get((judgement.file, metric))
+    if deviation is None:
+        return {}
+    limit = least_deviation(metric, deviation.scale, verdicts.threshold)
+    low, high = (math.exp(deviation.shift + sign * limit) for sign in (-1, 1))
+    return {step: (value * low, value * high) for step, value in before.items() if math.isfinite(value)}
