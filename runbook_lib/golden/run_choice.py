@@ -61,7 +61,7 @@ class ChosenRun:
         states = sorted(Counter(job.state for job in self.source.jobs).items())
         tests = ", ".join(f"{count} {state}" for state, count in states) or "none"
         run = f"{self.source.name} {self.url}".strip()
-        values = f"of attempt {self.attempt}; of a test that its job repeated, of the last time"
+        values = f"of attempt {self.attempt}; where a job repeated its test, of the last repetition"
         return display.mapping(
             {"run": run, "values": values, "functional tests": tests, "usable": self.source.unusable or "yes"}
         )
