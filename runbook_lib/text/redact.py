@@ -154,7 +154,7 @@ class Redactor:
         joined = text.replace("\r\n", "\n").replace("\n", "")
         if joined != text:  # where the lines are too short for it, a value goes on in the next one
             for value in set(self._values.findall(joined)):
-                text = re.sub("\n?".join(map(re.escape, value)), MASK, text)
+                text = re.sub(r"(?:\r?\n)?".join(map(re.escape, value)), MASK, text)
         if forms := [form for hints, form in _FORMS.items() if any(hint in joined for hint in hints.split())]:
             text = _without_broken_tokens(text, forms)
             text = _without_tokens(text, forms)

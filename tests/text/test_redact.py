@@ -250,6 +250,7 @@ def test_values_of_secret_variables_go(name: str) -> None:
         quote(SECRET, safe=""),
         html.escape(SECRET),
         "\n".join([SECRET[:7], SECRET[7:15], SECRET[15:]]),
+        "\r\n".join([SECRET[:7], SECRET[7:]]),
         json.dumps(SECRET),
         repr(SECRET),
         b64(SECRET),
