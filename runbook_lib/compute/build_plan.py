@@ -175,7 +175,7 @@ def _plan(
         BuildCommand(path, target, tuple(arguments.items()), tag, platform, build.context),
         arguments[build.argument],
         source if arguments[build.argument] == base else "your own argument",
-        tuple(sorted(frozenset[str]().union(*(stage.folders for stage in stages)))),
+        {name: text for name, text in build.folders.items() if any(f"{name}/" in stage.folders for stage in stages)},
         dockerfile.heredocs,
     )
 

@@ -32,11 +32,6 @@ from runbook_lib.world.ports import Services
 
 _PRACTICE = "The practice environment's images contain no programs to build on. Use your own checkout: -r repo FOLDER."
 _EMPTY = "The Dockerfile copies it, and no clone has it: git knows no empty folder."
-#: What CI puts into a folder that no clone has.
-_FETCHED = {
-    "assets": " Unit tests read their data there; to have it in the image, run what CI runs before: "
-    "python tests/test_utils/python_scripts/download_unit_tests_dataset.py --assets-dir assets"
-}
 HOW = ("build", "pull")
 #: A lowercase name and a tag.  A name that starts with a dash would be an option.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._/-]{0,200}(?::[0-9]{1,5}/[a-z0-9._/-]{1,200})?(?::[\w][\w.-]{0,127})?")
@@ -242,11 +237,10 @@ def _base_image(services: Services, build: BuildPlan, warnings: list[str]) -> Im
 
 def _missing_folders(checkout: Checkout, build: BuildPlan, warnings: list[str]) -> tuple[str, ...]:
     """Return the folders that the Dockerfile copies and the work tree lacks, and add a warning on what they lack."""
-    folders = [f"{build.command.context}/{name}".removeprefix("./").rstrip("/") for name in build.folders]
-    missing = [] if checkout.bare else [name for name in folders if not (checkout.path / name).exists()]
+    missing = [] if checkout.bare else [name for name in build.folders if not (checkout.path / name).exists()]
     for name in missing:
         warnings.append(
-            f"The Dockerfile copies {name}, which this clone lacks: it is made, and empty.{_FETCHED.get(name, '')}"
+            f"The Dockerfile copies {name}, which no clone has: it is made, and empty. {build.folders[name]}"
         )
     return tuple(missing)
 

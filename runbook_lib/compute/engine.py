@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -60,14 +60,14 @@ class BuildCommand:
 class BuildPlan:
     """A build to run.  ``base`` is the image that it starts from, and ``source`` the place of its pin.
 
-    ``folders`` are those of the context that it copies; ``warnings`` are sentences.
+    ``folders`` are those that it copies and no clone has, with the data that they lack; ``warnings`` are sentences.
     """
 
     name: str
     command: BuildCommand
     base: str
     source: str
-    folders: tuple[str, ...] = ()
+    folders: Mapping[str, str] = field(default_factory=dict)
     heredocs: bool = False
     warnings: tuple[str, ...] = ()
 

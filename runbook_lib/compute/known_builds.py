@@ -3,7 +3,7 @@
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
@@ -17,7 +17,7 @@ class KnownBuild:
     """The build of a repository's image.
 
     The first of ``dockerfiles`` that exists is used, with the image type for ``{type}``.  ``argument`` takes the base
-    image.
+    image.  ``folders`` are those that it copies and no clone has, each with the data that it lacks.
     """
 
     name: str
@@ -25,6 +25,7 @@ class KnownBuild:
     argument: str
     target: str = ""
     context: str = "."
+    folders: Mapping[str, str] = field(default_factory=dict)
 
 
 _TABLE: Mapping[str, Any] = tomllib.loads((files("runbook_lib.compute") / "builds.toml").read_text("utf-8"))

@@ -57,7 +57,7 @@ def test_dev_and_lts_at_every_layout(megatron_lm, ref, image_type):
     assert path == (
         ".gitlab/stages/01.build.yml" if ref == LAYOUTS["layout 1"] else f"docker/.ngc_version.{image_type}"
     )
-    assert plan.folders == (
+    assert tuple(f"{name}/" for name in plan.folders) == (
         ("assets/",) if "\nCOPY assets/ " in show(megatron_lm, ref, plan.command.dockerfile) else ()
     )
     assert dict(plan.command.arguments).get("IMAGE_TYPE") == (None if own or ref == LAYOUTS["layout 1"] else image_type)
