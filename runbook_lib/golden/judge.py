@@ -43,14 +43,13 @@ class Verdicts:
     """The judgements on a set of files, and the decisions on groups of files.
 
     ``deviations`` are by (file, metric).  ``threshold`` is the number of standard deviations from which one is held
-    back, and ``noise`` the number of held-back deviations expected from noise alone.
+    back.
     """
 
     judgements: tuple[Judgement, ...] = ()
     groups: tuple[Group, ...] = ()
     deviations: Mapping[tuple[str, str], Deviation] = field(default_factory=dict)
     threshold: float = _LEAST_DEVIATIONS
-    noise: float = 0.0
     missing: str = ""
 
     @property
@@ -129,7 +128,7 @@ def judge_all(
     of_baselines = [judgement for judgement in differing if is_baseline(judgement.file)]
     differing = [judgement for judgement in differing if not is_baseline(judgement.file)]
     groups, deviations = split(differing, model)
-    threshold, noise = bound_questions(deviations)
+    threshold = bound_questions(deviations)
     reasons = {judgement.file: list(judgement.reasons) for judgement in of_baselines}
     for judgement in differing:
         reasons[judgement.file] = [*judgement.reasons, *_losses(judgement, model, attempts)]
@@ -157,11 +156,11 @@ def judge_all(
             own_groups = [group for group in groups if judgement.file in group.files]
             judgement = _decide(judgement, reasons[judgement.file], own_groups)
         decided.append(judgement)
-    return Verdicts(tuple(decided), tuple(groups), deviations, threshold, noise, history.missing)
+    return Verdicts(tuple(decided), tuple(groups), deviations, threshold, history.missing)
 
 
-def bound_questions(deviations: Mapping[tuple[str, str], Deviation]) -> tuple[float, float]:
-    """Return the lowest threshold, in standard deviations, with bounded false discoveries, and their number."""
+def bound_questions(deviations: Mapping[tuple[str, str], Deviation]) -> float:
+    """Return the lowest threshold, in standard deviations, with bounded false discoveries."""
     allowed = max(1.0, len({file for file, _ in deviations}) / FILES_PER_FALSE_QUESTION)
     threshold = _LEAST_DEVIATIONS
     while True:  # terminates: noise beyond _CERTAIN is rarer than one in FILES_PER_FALSE_QUESTION
@@ -171,7 +170,7 @@ def bound_questions(deviations: Mapping[tuple[str, str], Deviation]) -> tuple[fl
             noise += probability(limit / deviation.scale)
             questions += deviation.residual >= limit
         if noise <= max(allowed, FALSE_DISCOVERIES * questions):
-            return threshold, noise
+            return threshold
         threshold += 0.25
 
 

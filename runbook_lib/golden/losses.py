@@ -29,7 +29,7 @@ _LARGEST = 1e6
 class LossChange:
     """``excess``: the largest multiple of a limit, reached at ``step``, where the loss changed by ``size`` (relative).
 
-    ``tail``: the mean change over the last tenth of the steps (at least 5), and ``error`` its standard error.
+    ``tail``: the mean change over the last tenth of the steps (at least 5).
     ``limits`` are by step.  ``leaves`` is the step at which the loss leaves its band, 0 if it never does; it
     ``diverges`` if it does not return.
     """
@@ -38,7 +38,6 @@ class LossChange:
     step: int
     size: float
     tail: float
-    error: float
     limits: Steps = field(default_factory=dict)
     leaves: int = 0
     diverges: bool = False
@@ -85,7 +84,7 @@ def loss_change(old: Steps, new: Steps, *, rl: bool = False) -> LossChange | Non
     if outside:
         leaves = outside[-last_run if diverges else 0]
     tail = changes[-max(5, len(changes) // 10) :]
-    return LossChange(*worst, *_mean_and_error(tail), limits, leaves, diverges)
+    return LossChange(*worst, fmean(tail), limits, leaves, diverges)
 
 
 def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:

@@ -30,23 +30,15 @@ _FLOOR = 0.015
 
 
 @dataclass(frozen=True)
-class Residual:
-    """A past change of one metric of a test, without the shift of its platform."""
-
-    order: int
-    change: float
-    scale: float = 0.0
-
-
-@dataclass(frozen=True)
 class NoiseModel:
-    """Past residuals by (file, metric), and the standard deviation of each family by (model, metric).
+    """Past changes by (file, metric), the oldest first, without the shift of their platform.
 
+    ``families``: the standard deviation of each family by (model, metric).
     ``losses``: by file and loss the past changes as multiples of their limits; ``marks``: by file the fingerprints of
     its losses, the oldest first.
     """
 
-    residuals: Mapping[tuple[str, str], Sequence[Residual]]
+    residuals: Mapping[tuple[str, str], Sequence[float]]
     families: Mapping[tuple[str, str], float]
     losses: Mapping[tuple[str, str], Sequence[float]]
     marks: Mapping[str, Sequence[int]]
@@ -54,7 +46,7 @@ class NoiseModel:
     def scale(self, file: str, metric: str) -> float:
         """Return the standard deviation of a test's change."""
         past = self.residuals.get((file, metric), ())
-        return shrunk([residual.change for residual in past], self.family(file, metric), metric)
+        return shrunk(past, self.family(file, metric), metric)
 
     def family(self, file: str, metric: str) -> float:
         """Return the standard deviation of a change in the family of a test."""
@@ -63,13 +55,13 @@ class NoiseModel:
     def similar(self, file: str, metric: str, change: float) -> tuple[int, int]:
         """Return the number of past changes of a test that were at least as large, in either direction, and of all."""
         past = self.residuals.get((file, metric), ())
-        return sum(abs(residual.change) >= abs(change) for residual in past), len(past)
+        return sum(abs(residual) >= abs(change) for residual in past), len(past)
 
     def returns(self, file: str, metric: str, change: float) -> bool:
         """Return True if the change returns to an earlier level of a test, other than its last."""
         tolerance, level = self.scale(file, metric), 0.0
         for residual in reversed(self.residuals.get((file, metric), ())):
-            level -= residual.change
+            level -= residual
             if abs(level) > 2 * tolerance and abs(change - level) <= max(2 * tolerance, 0.1 * abs(change)):
                 return True
         return False
@@ -94,7 +86,7 @@ def prior_scale(file: str, metric: str) -> float:
     return PRIORS.families.get(metric, {}).get(family_of(file), of_metric)
 
 
-def shrunk(changes: list[float], family: float, metric: str) -> float:
+def shrunk(changes: Sequence[float], family: float, metric: str) -> float:
     """Return the standard deviation of a test with these past changes, shrunk towards its family's."""
     limit = 3 * max(family, SIGMA * median(map(abs, changes)) if len(changes) >= 4 else 0.0)
     total = sum(min(abs(change), limit) ** 2 for change in changes)
@@ -115,12 +107,12 @@ def learn(history: GoldenHistory, renamed: Mapping[str, str]) -> NoiseModel:
         if not is_other_training(past):
             for metric, change in past.costs.items():
                 by_commit[past.order, platform_of(past.file), metric].append((file, change))
-    residuals: dict[tuple[str, str], list[Residual]] = defaultdict(list)
+    residuals: dict[tuple[str, str], list[float]] = defaultdict(list)
     of_family: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for (order, _, metric), changes in by_commit.items():
+    for (_, _, metric), changes in by_commit.items():
         shift = common_shift([change for _, change in changes])
         for file, change in changes:
-            residuals[file, metric].append(Residual(order, change - shift))
+            residuals[file, metric].append(change - shift)
             of_family[family_of(file), metric].append(abs(change - shift))
     families = {}
     for (family, metric), sizes in of_family.items():

@@ -46,7 +46,7 @@ def fit(past: GoldenHistory) -> dict[str, object]:
     by_metric: dict[str, list[float]] = defaultdict(list)
     by_family: dict[tuple[str, str], list[float]] = defaultdict(list)
     for (file, metric), residuals in model.residuals.items():
-        changes = [residual.change for residual in residuals]
+        changes = list(residuals)
         by_metric[metric] += changes
         by_family[metric, noise.family_of(file)] += changes
     scales = {metric: _scale(changes) for metric, changes in by_metric.items() if len(changes) >= _LEAST}
@@ -86,7 +86,7 @@ def _calibrated(past: GoldenHistory, metric: str = "iteration-time") -> list[flo
     model, sizes = noise.learn(past, {}), []
     for (file, name), residuals in model.residuals.items():
         if name == metric:
-            changes = [residual.change for residual in residuals]
+            changes = list(residuals)
             for position, change in enumerate(changes):
                 rest = changes[:position] + changes[position + 1 :]
                 sizes.append(change / noise.shrunk(rest, model.family(file, metric), metric))
