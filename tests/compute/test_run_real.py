@@ -84,7 +84,7 @@ def test_a_build_ends_with_an_image_under_its_tag_and_its_log(built: Place, tmp_
     assert done.failure is None
     assert done.image.startswith("sha256:")
     assert done.image == tagged(built, tmp_path)
-    assert said[0] == f"stage 0, step 1 of 2: FROM {BASE} AS helper"
+    assert said[0] == f"[1/2] STEP 1/2: FROM {BASE} AS helper"
     assert len(said) == done.steps == 6
     log = (tmp_path / "build.log").read_text()
     assert "spoken words" in log.splitlines()
