@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Of the variables that a person or a CI service has set, a test sees these alone.
 _KEPT = {
     *("PATH", "TMPDIR", "USER", "LOGNAME", "LD_LIBRARY_PATH", "CI"),
-    *("MEGATRON_LM", "MEGATRON_BRIDGE", "ML_CONTAINERS", "PYTORCH_TEST_INFRA", "REPLAY_ALL", "SHOTS"),
+    *("MEGATRON_LM", "MEGATRON_BRIDGE", "ML_CONTAINERS", "PYTORCH_TEST_INFRA", "REPLAY_ALL", "SHOTS", "PLANT_ALL"),
 }
 _KEPT_PREFIXES = ("PYTEST_", "COVERAGE_")
 _GIT_CONFIG = """\
@@ -47,8 +47,8 @@ _GIT_CONFIG = """\
 """
 
 # deadline: how long one example takes says more about the machine than about the code.
-hypothesis.settings.register_profile("default", deadline=None, max_examples=50)
-hypothesis.settings.register_profile("ci", deadline=None, max_examples=50, derandomize=True, database=None)
+hypothesis.settings.register_profile("default", deadline=None, max_examples=25)
+hypothesis.settings.register_profile("ci", deadline=None, max_examples=25, derandomize=True, database=None)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 #: Folders of tests of which each takes long.

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from loopback import Handler, serving
+from local_server import answering
 
 from runbook_lib.clients.gitlab.models import Bridge, NoSuchRef, Pipeline, PipelineJob
 from runbook_lib.errors import RunbookError
@@ -118,16 +118,14 @@ def served(replies: Mapping[str, Any] | None = None, name: str = "adlr/megatron-
     """Serve a project with these replies."""
     project = Project(dict(replies or {}), name)
 
-    class GitLabHandler(Handler):
-        def do_GET(self) -> None:
-            status, headers, body = project.respond(self.path, self.headers.get("PRIVATE-TOKEN"))
-            self.answer(body, status, headers)
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            project.posts.append(json.loads(request.read()))
+        token = request.headers.get("PRIVATE-TOKEN")
+        status, headers, body = project.respond(request.url.raw_path.decode(), token)
+        return httpx.Response(status, headers=headers, stream=httpx.ByteStream(body))
 
-        def do_POST(self) -> None:
-            project.posts.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.do_GET()
-
-    with serving(GitLabHandler) as project.url:
+    with answering(answer) as project.url:
         yield project
 
 

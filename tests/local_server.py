@@ -4,7 +4,8 @@ import itertools
 import json
 import secrets
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from threading import Thread
 from types import SimpleNamespace
 from typing import Any
@@ -26,21 +27,32 @@ class LimitedRequest(Request):
 
 
 #: What answers within this process, by a port that nothing listens on.
-_answering: dict[int, Callable[..., Any]] = {}
+_answering: dict[int, httpx.BaseTransport] = {}
 _ports = itertools.count(1)
 _send = httpx.HTTPTransport.handle_request
 
 
 def _answer_here(transport: httpx.HTTPTransport, request: httpx.Request) -> httpx.Response:
-    if (application := _answering.get(request.url.port or 0)) is None:
+    if (server := _answering.get(request.url.port or 0)) is None:
         return _send(transport, request)
     try:
-        return httpx.WSGITransport(application).handle_request(request)
+        return server.handle_request(request)
     except ConnectionError as error:
         raise httpx.ReadError(str(error)) from error
 
 
 httpx.HTTPTransport.handle_request = _answer_here  # type: ignore[method-assign]
+
+
+@contextmanager
+def answering(answer: Callable[[httpx.Request], httpx.Response]) -> Iterator[str]:
+    """Answer the requests of this process to an address, without a socket; the address without a slash at the end."""
+    port = next(_ports)
+    _answering[port] = httpx.MockTransport(answer)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        del _answering[port]
 
 
 class LoopbackServer:
@@ -68,7 +80,7 @@ class LoopbackServer:
             self.port = self._server.port
             Thread(target=self._server.serve_forever, args=(0.05,), name=name, daemon=True).start()
         else:
-            _answering[self.port] = application
+            _answering[self.port] = httpx.WSGITransport(application)
         self.url = f"http://127.0.0.1:{self.port}"
 
     def close(self) -> None:

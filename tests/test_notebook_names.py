@@ -1,5 +1,6 @@
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import runbook_lib
@@ -10,6 +11,7 @@ SHIPPED = {path.stem for path in (LIBRARY.parent / "runbooks").glob("*.ipynb")}
 NAMES = {value for name, value in vars(notebooks).items() if name.isupper() and isinstance(value, str)}
 
 
+@cache
 def strings(path: Path) -> list[str]:
     nodes = ast.walk(ast.parse(path.read_text()))
     return [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]

@@ -18,14 +18,23 @@ from runbook_lib.record.verify import verify
 PIN, CI, LAST = "01-github-pin", "04-run-ci", "bump"
 
 
-@pytest.fixture
-def audit(tmp_path: Path) -> Path:
-    root = tmp_path / "audit"
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive, to be copied for each test."""
+    root = tmp_path_factory.mktemp("made") / "audit"
     for at, name in enumerate((PIN, CI, LAST)):
         record(root, name, "done", "Done.", at=at)
         (root.joinpath(*BUMP.parts) / "decisions.yaml").write_text(f"hold: [] # {at}")
     record(root, "bump", "running", at=9)
     assert verify(root)[0] == []
+    return root
+
+
+@pytest.fixture
+def audit(made: Path, tmp_path: Path) -> Path:
+    root = shutil.copytree(made, tmp_path / "audit")
+    store = RecordStore(root)
+    store.remember(store.head())
     return root
 
 

@@ -1,6 +1,5 @@
 """What we send to GitHub and what the practice forge answers, held against GitHub's own description of its API."""
 
-import itertools
 import json
 from collections import defaultdict
 from collections.abc import Callable
@@ -8,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import described
-import httpx
 import pytest
 import token_rights
 from github_server import server
@@ -17,8 +15,6 @@ from whole_bump import Exchange, playing, whole
 
 from runbook_lib.bump import token_scopes
 from runbook_lib.clients.github.client import GitHub
-from runbook_lib.errors import RunbookError
-from runbook_lib.transport.web import Web
 
 pytestmark = pytest.mark.component("github-api")
 
@@ -152,43 +148,6 @@ def test_the_forge_requires_the_scopes_that_github_describes(route: Any) -> None
     prose = " ".join(operation.described["description"].split())
     full = "need the `repo` scope to use this endpoint. " in prose + " " and "is private, OAuth" not in prose
     assert token_rights.is_full(route) == full
-
-
-# -- redirects ------------------------------------------------------------------------------------
-
-
-REDIRECTED = {
-    "an answer of the API": lambda it: it.me(),
-    "a change": lambda it: it.comment(1, "x"),
-    "a log": lambda it: it.log(1),
-    "an artifact": lambda it: it.artifact(1),
-}
-
-
-@pytest.mark.parametrize("what", REDIRECTED)
-def test_a_redirect_takes_the_token_to_no_other_host(what: str) -> None:
-    others = ("https://elsewhere.test/x", "https://api.github.com:8443/x", "//elsewhere.test/x")
-    for status, to in itertools.product((301, 302, 303, 307, 308), others):
-        seen: list[httpx.Request] = []
-
-        def answer(
-            request: httpx.Request, seen: list[httpx.Request] = seen, status: int = status, to: str = to
-        ) -> httpx.Response:
-            seen.append(request)
-            if str(request.url).startswith("https://api.github.com/"):
-                return httpx.Response(status, headers={"Location": to})
-            return httpx.Response(200, stream=httpx.ByteStream(b"a log"))
-
-        transport = httpx.MockTransport(answer)
-        with GitHub("o/r", {"GITHUB_TOKEN": "ghp_secret"}, transport) as github:
-            if what in ("a log", "an artifact"):
-                with Web(1, transport=transport, sleep=lambda _: None) as web:
-                    assert REDIRECTED[what](github).open(web).part(0, 100) == b"a log"
-            else:
-                with pytest.raises(RunbookError, match="has moved"):
-                    REDIRECTED[what](github)
-        shown = {str(it.url.copy_with(path="/", query=None)) for it in seen if "ghp_secret" in repr(it.headers.raw)}
-        assert shown == {"https://api.github.com/"}
 
 
 # -- the judge ------------------------------------------------------------------------------------------------------

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import gitlab_project
+import httpx
 import pytest
 from gitlab_project import TOKEN, Project, bridge, job, pipeline, require_published
-from loopback import Handler, serving
+from local_server import answering
 from stores import packed
 
 from runbook_lib.clients.gitlab.client import GitLab, NoSuchRef
@@ -218,13 +219,12 @@ def elsewhere() -> Iterator[tuple[str, list[str | None]]]:
     """Another host, and what it is shown."""
     seen: list[str | None] = []
 
-    class Elsewhere(Handler):
-        def do_GET(self) -> None:
-            seen.append(self.headers.get("PRIVATE-TOKEN"))
-            assert TOKEN not in str(self.headers)
-            self.answer(b"[]")
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request.headers.get("PRIVATE-TOKEN"))
+        assert TOKEN not in str(request.headers)
+        return httpx.Response(200, stream=httpx.ByteStream(b"[]"))
 
-    with serving(Elsewhere) as url:
+    with answering(answer) as url:
         yield url, seen
 
 
