@@ -119,7 +119,7 @@ def texts(value: str) -> dict[str, str]:
 def _broken_tests(value: str, failure: Failure) -> str:
     row = {"test": value, "platforms": value, "reason": value, "issue": None}
     job = DiagnosedJob(failure, on_base=BaseResult("failing", value, value), flaky_before=value)
-    failures: Any = SimpleNamespace(jobs=[job], run=SimpleNamespace(url=value, bump=BUMP))
+    failures: Any = SimpleNamespace(jobs=[job], run=SimpleNamespace(url=value, bump=BUMP, attempt=1))
     return quarantine.text([row, {**row, "issue": 3}], failures)
 
 
@@ -154,7 +154,7 @@ def messages(value: str) -> dict[str, str]:
     """The messages of all commits that hold what others wrote."""
     change = PinChange(value, 1, value, value, value, "github")
     plan: Any = PinPlan((change,), (), (), ())
-    run: Any = SimpleNamespace(source=SimpleNamespace(name=value), url=value, bump=BUMP, tested="a" * 40)
+    run: Any = SimpleNamespace(source=SimpleNamespace(name=value), url=value, bump=BUMP, tested="a" * 40, attempt=1)
     accepted = [f"{value} ×1.50: {value}", f"{value}/golden_values_dev_dgx_h100.json: {value}"]
     return {
         "pins": bump_plan.commit_message(BUMP, plan),
@@ -203,7 +203,7 @@ _BEFORE = [
     "", " ", "\t", "> ", "- ", "1. ", "- [ ] ", "# ", "'", "`", "```\n", "<p>", "&nbsp;", "**", "| ", "\u200b",
     "\u00a0", "\xad", "\u202e", "\x1b[31m", "\x00", "\u2022 ", "<!-- -->", "text ", "text\n", "text\r\n", "text\u2028",
 ]  # fmt: skip
-_LINE = re.compile(r"(?im)^(?:[^\w/@!.<&]|<[^<>]*>|&[#\w]+;|[0-9]+[.)](?=\s)|[<&_])*[/@!.]+[A-Za-z]")
+_LINE = re.compile(r"(?im)^(?:[^\w/@!.<&]|<[^<>]*>|&[#\w]+;|[0-9]+[.)](?=\s)|[<&_])*[/@!.]+(?![\w.-]+/)[A-Za-z]")
 _ACTS = re.compile(
     r"(?im)(?:^|[\s`\"'>|])/(?:ok|okay|retest|merge|lgtm|azp|test|approve|hold|ok-to-test)(?![\w/-])"
     r"|@(?:claude|dependabot|copilot|bors|pytorchbot)"
