@@ -27,7 +27,7 @@ _OFF = re.compile(r"-broken|(?:-temp)?-disabled")
 #: Texts that every switched-off scope contains one of.
 OFF_TEXTS = (BROKEN, "-disabled", _FLAKY)
 _COMMENT = re.compile(r"[ \t]*# Broken: [^\n]*see issue #[0-9]+\.\r?\n?")
-_FORMER = re.compile(r"[ \t]*# was: \[([^\]\n]*)\](?=\r?$)", re.MULTILINE)
+_FORMER = re.compile(r"(?<![ \t])[ \t]*# was: \[([^][#\n]*)\](?=\r?$)", re.MULTILINE)
 #: The beginning of a comment in which people say why they switched a row off.
 _REASON = re.compile(r"#\s*(?:Broken|Disabled|Flaky|Quarantined)\b", re.IGNORECASE)
 

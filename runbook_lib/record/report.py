@@ -35,8 +35,8 @@ _COMMITS = {
     "merge_commit": "its merge with the base, which CI tests",
 }
 _PICTURES = ("image/svg+xml", "image/png", "image/jpeg")
-#: The address of a page of the practice environment, of which a record has a copy.
-_PAGE = re.compile(r"<[^>]*>|file:///[^\s<>\"']*/pages/[\w.-]+/[\w.-]+/([\w./-]+\.html)")
+#: A tag, or the address of a file, such as that of a page of the practice environment.
+_TAG_OR_FILE = re.compile(r"<[^<>]*>|file:///[^\s<>\"']*")
 
 
 def write_report(folder: Path, run: Mapping[str, Any]) -> None:
@@ -61,12 +61,15 @@ def link_pages(markup: str, folder: Path, address: Callable[[Path], str]) -> str
     """
 
     def link(match: re.Match[str]) -> str:
-        page = Path("practice", match[1] or "")
-        if not match[1] or ".." in page.parts or not (folder / page).is_file() or not (url := address(page)):
+        shown, dot, behind = match[0].rpartition(".html")
+        below = shown.rpartition("/pages/")[2].split("/", 2)  # owner, repository, page
+        page = Path("practice", f"{below[-1]}{dot}")
+        if len(below) < 3 or not dot or ".." in page.parts or not (folder / page).is_file():
             return match[0]
-        return f'<a href="{html.escape(url)}">{match[0]}</a>'
+        url = address(page)
+        return f'<a href="{html.escape(url)}">{shown}{dot}</a>{behind}' if url else match[0]
 
-    return _PAGE.sub(link, markup)
+    return _TAG_OR_FILE.sub(link, markup)
 
 
 def _write(file: Path, title: str, body: str) -> None:
