@@ -32,10 +32,11 @@ _CHANGES = ("open_pull", "update_pull", "comment", "rerun_failed", "add_label", 
 
 
 def _watch_forge() -> None:
-    """Tell of changes on the practice forge, whose classes are loaded once it opens its file."""
+    """Tell of changes on the practice forge, whose class is loaded once it opens its file."""
     forge = getattr(sys.modules.get("runbook_lib.practice.forge"), "PracticeForge", None)
-    if forge is None or "comment" in vars(forge):
+    if forge is None or hasattr(forge, "watched"):
         return
+    forge.watched = True
     for name in _CHANGES:
         setattr(forge, name, _watched(name, getattr(forge, name)))
 
