@@ -27,7 +27,7 @@ def grown(what: str, address: object, size: int = 0) -> tuple[float, str]:
     program = Path(__file__).with_name("resident.py")
     done = subprocess.run(
         [sys.executable, str(program), what, str(address), str(size)],
-        env=os.environ | {"NO_PROXY": "*"}, capture_output=True, text=True,
+        env=os.environ | {"NO_PROXY": "*", "PYTHONPATH": str(program.parents[2])}, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     taken, _, reported = done.stdout.partition("\n")
