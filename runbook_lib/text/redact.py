@@ -8,8 +8,8 @@ import base64
 import html
 import json
 import re
-from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -156,7 +156,6 @@ class Redactor:
             for value in set(self._values.findall(joined)):
                 text = re.sub(r"(?:\r?\n)?".join(map(re.escape, value)), MASK, text)
         if forms := [form for hints, form in _FORMS.items() if any(hint in joined for hint in hints.split())]:
-            text = _without_broken_tokens(text, forms)
             text = _without_tokens(text, forms)
             text = _without_tokens(text, forms)  # a token is known once the one that follows immediately is gone
         text = _PGPASS.sub(rf"\1{MASK}", _XML.sub(rf"\1{MASK}", text))
@@ -182,42 +181,44 @@ def _any_of(texts: Collection[str], then: str = "") -> re.Pattern[str]:
     return re.compile(f"(?:{'|'.join(map(re.escape, texts))}){then}" if texts else r"(?!)")
 
 
-def _without_broken_tokens(text: str, forms: Sequence[str]) -> str:
-    """Mask tokens that a line break divides, found in the text without such breaks; the break itself stays."""
-    breaks = [match.span() for match in _BREAK.finditer(text)]
-    found = _find_tokens(_BREAK.sub("", text), forms) if breaks else []
-    parts, end, removed = list[str](), 0, 0
-    for start, stop in breaks if found else ():
-        place, shift = start - removed, removed  # in the text without breaks
-        removed += stop - start
-        before = bisect_left(found, (place,)) - 1
-        if before >= 0 and found[before][1] > place:
-            if (begin := found[before][0] + shift) >= end:
-                parts += [text[end:begin], MASK]
-            parts.append(text[start:stop])
-            end = found[before][1] + removed
-    return "".join([*parts, text[end:]])
-
-
 def _without_tokens(text: str, forms: Sequence[str]) -> str:
-    """Mask tokens of known forms."""
+    """Mask tokens of known forms, also those that a line break divides; the break itself stays."""
+    breaks = [match.span() for match in _BREAK.finditer(text)]
     parts, end = list[str](), 0
-    for start, stop in _find_tokens(text, forms):
+    for start, stop in sorted([*_find_tokens(text, forms), *_find_broken_tokens(text, forms, breaks)]):
         if start >= end:
             parts += [text[end:start], MASK]
+        for first, last in breaks[bisect_left(breaks, (max(start, end),)) : bisect_left(breaks, (stop,))]:
+            parts.append(text[first:last])
         end = max(end, stop)
     return "".join([*parts, text[end:]])
 
 
+def _find_broken_tokens(
+    text: str, forms: Sequence[str], breaks: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    """Yield the places of tokens that go over one of the line breaks, found in the text without these."""
+    if not breaks:
+        return
+    places, removed = list[int](), [0]
+    for start, stop in breaks:
+        places.append(start - removed[-1])
+        removed.append(removed[-1] + stop - start)
+    for start, stop in _find_tokens(_BREAK.sub("", text), forms):
+        before, within = bisect_right(places, start), bisect_left(places, stop)
+        if before < within:
+            yield start + removed[before], stop + removed[within]
+
+
 def _find_tokens(text: str, forms: Iterable[str]) -> list[tuple[int, int]]:
-    """Return the places of tokens of these forms, in order; those without anything between them overlap."""
+    """Return the places of tokens of these forms; those without anything between them overlap."""
     found: list[tuple[int, int]] = []
     for form in forms:
         start = 0
         while match := _compiled(form).search(text, start):
             found.append(match.span())
             start = max(match.start() + 1, match.end() - _PREFIX)
-    return sorted(found)
+    return found
 
 
 def _spellings(secret: str) -> set[str]:
