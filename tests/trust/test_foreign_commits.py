@@ -139,8 +139,9 @@ def test_a_confirmation_holds_for_one_commit_alone(opened: World) -> None:
     assert "waiting for a person to confirm a commit" in authorize(opened, allow=f"{FOREIGN}:{first}").waiting
     assert authorize(opened).waiting
     assert commands(opened) == [f"/ok to test {first}"]
-    # The record has kept the first one.
-    assert authorize(opened, allow=f"{FOREIGN}:{second}").waiting == ""
+    # Both stand in the file of decisions, which alone counts.
+    assert authorize(opened, allow=f"{FOREIGN}:{second}").waiting
+    assert authorize(opened, allow=f"{FOREIGN}:{first} {FOREIGN}:{second}").waiting == ""
     assert commands(opened)[1:] == [f"/ok to test {second}"]
 
 
