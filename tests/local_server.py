@@ -28,7 +28,7 @@ class LimitedRequest(Request):
 
 #: What answers within this process, by a port that nothing listens on.
 _answering: dict[int, httpx.BaseTransport] = {}
-_ports = itertools.count(1)
+_ports = itertools.count(1024)  # beyond 80, which an address does not keep
 _send = httpx.HTTPTransport.handle_request
 
 
