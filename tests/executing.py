@@ -48,10 +48,11 @@ def served(bare: Path, home: Path) -> Iterator[None]:
     """Serve a bare repository by the practice forge, and images, as the environment of notebooks names them."""
     name = f"practice/{bare.stem}"
     with (
-        ControlledForge(home / "forge.sqlite", bare, repository=name, listen=True) as forge,
+        ControlledForge(home / "forge.sqlite", bare, listen=True) as forge,
         closing(RegistryServer(listen=True)) as images,
         pytest.MonkeyPatch.context() as patch,
     ):
+        forge.hub.repository, forge.hub.name = name, bare.stem
         for variable, value in {
             "GITHUB_API_URL": forge.url, "GITHUB_REPOSITORY": name, "GITHUB_TOKEN": "practice-token",
             "RUNBOOK_REGISTRY": images.url, "RUNBOOK_AUDIT": str(home / "audit"),
