@@ -31,6 +31,7 @@ def test_killed_at_50_random_moments_no_run_is_paid_twice(tmp_path: Path) -> Non
         world = World(tmp_path / str(searches), test=TEST.replace("case", "sleep 0.15; case", 1))
         while kill_search(lambda world=world: world.go(world.plan()), generator.uniform(0, 0.5)):  # type: ignore[misc]
             moments[searches, *moment(world.folder)] += 1
+            assert len(world.starts) <= len(expected.runs)
         result, entries = world.go(world.plan())
         assert result.sentence == expected.sentence
         assert [(run.point, run.value) for run in result.runs] == [(run.point, run.value) for run in expected.runs]
