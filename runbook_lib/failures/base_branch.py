@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Literal
 
 from runbook_lib import display
-from runbook_lib.clients.github.ci_status import branch_of, platform_of
+from runbook_lib.clients.github.ci_status import branch_of, on_base, platform_of
 from runbook_lib.clients.github.models import WorkflowJob, WorkflowRun
 from runbook_lib.failures.failure import Failure
 from runbook_lib.golden.ci_runs import BAD
@@ -22,7 +22,7 @@ from runbook_lib.world.ports import Forge
 MAX_AGE = timedelta(days=3)
 #: Number of runs of which the jobs are read.
 _MAX_RUNS = 15
-_QUEUE = re.compile(r"gh-readonly-queue/(?P<base>.+)/pr-(?P<number>[0-9]{1,9})-[0-9a-f]+")
+_QUEUE = re.compile(r"gh-readonly-queue/.+/pr-(?P<number>[0-9]{1,9})-[0-9a-f]+")
 _PULL = re.compile(branch_of(0).replace("0", "(?P<number>[0-9]{1,9})"))
 
 Diagnosis = Callable[[int, Sequence[WorkflowJob], Sequence[WorkflowJob]], Sequence[Failure]]
@@ -110,13 +110,11 @@ class Comparison:
         )
         found = {}
         for other in runs:
-            queue = _QUEUE.fullmatch(other.head_branch)
-            is_of_base = other.head_branch == self.base or (queue and queue["base"] == self.base)
             is_of_change = _PULL.fullmatch(other.head_branch) and other.head_branch != self.run.head_branch
             is_later = self.run.head_branch == self.base and other.created >= self.run.created
             ended = other.status == "completed" and other.conclusion in ("success", *BAD - {"cancelled"})
             same = other.name == self.run.name and other.id != self.run.id and not other.fork
-            if same and ended and (is_of_base or is_of_change) and not is_later:
+            if same and ended and (on_base(other, self.base) or is_of_change) and not is_later:
                 found[other.id] = other
         return sorted(found.values(), key=lambda run: (run.created, run.id), reverse=True)
 

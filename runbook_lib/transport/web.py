@@ -86,18 +86,19 @@ class Web:
         ``progress`` receives the number of results, the number of items, and the name of the last item.  An exception,
         Ctrl-C too, stops all requests, so that no thread is waited for.
         """
-        pool = ThreadPoolExecutor(threads, thread_name_prefix="downloads")
+        pool, finished = ThreadPoolExecutor(threads, thread_name_prefix="downloads"), False
         try:
             futures = {pool.submit(work, item): item for item in items}
             for done, future in enumerate(as_completed(futures), 1):
                 future.result()
                 if progress:
                     progress(done, len(items), name(futures[future]))
-            return tuple(future.result() for future in futures)
-        except BaseException:
-            self.stopped.set()
-            raise
+            results = tuple(future.result() for future in futures)
+            finished = True
+            return results
         finally:
+            if not finished:
+                self.stopped.set()
             pool.shutdown(cancel_futures=True)
 
 
