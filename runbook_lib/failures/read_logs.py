@@ -27,7 +27,6 @@ from runbook_lib.failures.log_scanner import Scanner
 from runbook_lib.failures.log_summary import LogSummary
 from runbook_lib.text.redact import Redactor
 from runbook_lib.transport import archives
-from runbook_lib.transport.archives import Tail
 from runbook_lib.transport.downloads import Download, MissingFile
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 JOBS, WORKERS = 40, 32
 _OWN_LOG = "the job's log"
 _END = 2**17  # bytes read from the end of a job's own log
-_DIRECTORY = 2**14  # bytes of the directory of an archive with logs of a few dozen ranks
 _CHUNK = 2**20
 _LARGEST_LOG = 4 * 2**30
 LONGEST_FILE = 2**28  # bytes read from the beginning and from the end of a file
@@ -109,9 +107,7 @@ def diagnose_all(
     with ExitStack() as stack:
         open_web = stack.enter_context(web or Web(JOBS + workers))
         log_pool = ThreadPoolExecutor(workers, thread_name_prefix="logs")
-        tail = Tail()
-        tail.size = _DIRECTORY
-        reader = _JobReader(open_web, log_pool, tail, hide)
+        reader = _JobReader(open_web, log_pool, hide)
         try:
             return open_web.each(JOBS, reader.diagnose, jobs, lambda logs: logs.job.name, progress)
         finally:
@@ -132,7 +128,7 @@ def diagnose_folder(path: Path, job: FailedJob | None = None, *, hide: Callable[
                 files = sorted(filter(_is_log, path.rglob("*")))
                 logs = [_file_log(file, file.relative_to(path).as_posix()) for file in files]
             elif path.suffix == ".zip":
-                logs = _archive_logs(stack.enter_context(archives.local(path)))
+                logs = _archive_logs(archives.Archive(archives.LocalFile(path)))
             else:
                 logs = [_file_log(path, path.name)]
             if not logs:
@@ -146,7 +142,6 @@ def diagnose_folder(path: Path, job: FailedJob | None = None, *, hide: Callable[
 class _JobReader:
     web: "Web"
     log_pool: Executor
-    tail: Tail
     hide: Callable[[str], str]
 
     def diagnose(self, logs: JobLogs) -> Failure:
@@ -174,8 +169,8 @@ class _JobReader:
 
     def _artifact(self, logs: JobLogs, first_rank: int | None) -> list[LogSummary]:
         assert logs.artifact is not None
-        with archives.remote(logs.artifact.open(self.web), logs.size, self.tail) as archive:
-            return _read(logs.job, _archive_logs(archive), self.log_pool, first_rank)
+        archive = archives.Archive(logs.artifact.open(self.web), logs.size)
+        return _read(logs.job, _archive_logs(archive), self.log_pool, first_rank)
 
     def _own_log(self, logs: JobLogs, *, complete: bool) -> LogSummary:
         """Read the job's own log, or its end.  Line numbers in an end are unknown, so they are 0."""

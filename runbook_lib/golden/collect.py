@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,7 @@ from runbook_lib.golden.match_artifacts import FunctionalTestJob, UploadMatch
 from runbook_lib.pins.bump import ImageType
 from runbook_lib.recipes.file_names import FOLDER, GoldenFileName, baseline_of
 from runbook_lib.system.files import cannot_write
-from runbook_lib.transport import archives
-from runbook_lib.transport.archives import Member, Tail
+from runbook_lib.transport.archives import Archive, Member
 from runbook_lib.transport.downloads import Download
 from runbook_lib.world.ports import SecondCi
 
@@ -153,7 +153,6 @@ class _UploadReader:
     web: "Web"
     known: AbstractSet[str] | None
     usable: AbstractSet[int]
-    tail: Tail = field(default_factory=Tail)
     sizes: list[int] = field(default_factory=list)
 
     def read_all(
@@ -166,11 +165,9 @@ class _UploadReader:
         if upload.expired:
             return self._failed(match, "The artifact has expired. Run the test again.")
         try:
-            members = archives.read(
-                self.source.download(upload).open(self.web), upload.size,
-                lambda names: match_artifacts.golden_members(names, gitlab=self.source.gitlab), self.tail, self._bound,
-            )  # fmt: skip
-            return self._check(match, members)
+            archive = Archive(self.source.download(upload).open(self.web), upload.size)
+            members = archive.read(partial(match_artifacts.golden_members, gitlab=self.source.gitlab))
+            return self._check(match, tuple(map(self._bound, members)))
         except RunbookError as error:
             return self._failed(match, f"Its golden files are unavailable. {error}", retryable=True)
         except OSError as error:  # the temporary file of an archive without ranges

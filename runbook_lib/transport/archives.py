@@ -1,52 +1,44 @@
 """Members of a zip archive on a server, or on the disk, without reading the rest of it.
 
-``zipfile`` parses the directory and unpacks the members; it reads from a file whose byte ranges are fetched when they
-are read.  Our own reader, not the library ``remotezip``: for the golden values in tests/bench/bench_downloads.py that
-fetches 16 times the bytes that are needed, or 1.3 times with a buffer of the size of the last directory, where this one
-fetches 1.1 times; and it takes 0.3 s to import.
+``zipfile`` parses the directory and unpacks the members; it gets the bytes that were fetched for it.  Our own reader,
+not the library ``remotezip``: for the golden values in tests/bench/bench_downloads.py that fetches 16 times the bytes
+that are needed, or 1.3 times with a buffer of the size of the last directory; and it takes 0.3 s to import.
 """
 
 import io
 import os
 import stat
 import struct
-import threading
 import time
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from runbook_lib.errors import CannotTell
 from runbook_lib.transport.downloads import FileInParts
 
-#: Bytes of a member that is read into memory.  The largest golden file of Megatron-LM has 3 MB.
-LARGEST_MEMBER = 32 * 2**20
+#: Bytes of the members that are read into memory together, packed and unpacked: many threads may read at the same
+#: time.  A job has two golden files, and the largest of Megatron-LM has 3 MB.
+LARGEST_CHOICE = 12 * 2**20
 #: Bytes and entries of a directory; for a job with 8,192 logs it has 2 MB.
-LARGEST_DIRECTORY, _MOST_MEMBERS = 4 * 2**20, 16_384
-
-LARGEST_CHOICE = 64 * 2**20  # bytes of all chosen members, packed and unpacked: a job has two golden files
-_SMALL = 4 * 2**20  # the same, for members that many threads may have in memory at the same time
+_LARGEST_DIRECTORY, _MOST_MEMBERS = 4 * 2**20, 16_384
 _LARGEST_STREAM, _LARGEST_STREAMS = 4 * 2**30, 64 * 2**30  # unpacked bytes of a streamed member, and of all: logs
+_END = 2048  # bytes that are fetched first: the directory of most golden values
 #: Bytes of a streamed member that are fetched first, fetched later, and unpacked at a time.
 FIRST, _WINDOW, _CHUNK = 2**18, 2**20, 2**17
 #: Members with at most this many bytes between them are fetched in one request, because another would cost more.
 _GAP = 1024
-_HEADER, _END = 30, 22  # bytes before a member's name, and of the record at the end of a zip
-_EMPTY = b"PK\5\6" + bytes(_END - 4)  # a zip without members
+_HEADER = struct.Struct("<4s22xHH")  # before a member's name: a mark, and the bytes of its name and of more
 
 #: Methods that unpack in bounded steps.  zipfile unpacks all others without a limit, and LZMA's own header claims
 #: gigabytes of memory.
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_one_large = threading.Lock()
-
-#: Raised by zipfile for bytes that are not a zip; NotImplementedError for an unknown method or version.
-_NO_ZIP = (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, struct.error)
-#: Raised by zipfile for a member that cannot be unpacked; RuntimeError for an encrypted one.
-_BROKEN = (*_NO_ZIP, zlib.error, RuntimeError)
+#: Raised by zipfile for bytes that are not a zip, and for a member that cannot be unpacked.
+_BROKEN = (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, struct.error, zlib.error)
 
 
 @dataclass(frozen=True)
@@ -58,24 +50,29 @@ class Member:
     problem: str = ""
 
 
-class PartsFile(io.RawIOBase):
-    """A file of ``size`` bytes for ``zipfile``: it fetches what is read, and keeps one stretch of bytes.
+@dataclass(frozen=True)
+class LocalFile:
+    """A file on the disk, as a file in parts."""
 
-    ``part`` reads a number of bytes from a position, or fewer at the end of the file; several threads call it.
-    ``window``: how many bytes to fetch at least.  For use by one thread.
-    """
+    path: Path
 
-    def __init__(self, part: Callable[[int, int], bytes], size: int, window: int = 0) -> None:
+    @property
+    def size(self) -> int:
+        return self.path.stat().st_size
+
+    def part(self, start: int, size: int) -> bytes:
+        with self.path.open("rb") as file:
+            return os.pread(file.fileno(), size, start)
+
+
+class _End(io.RawIOBase):
+    """The end of a file, which grows to what ``zipfile`` reads of the directory."""
+
+    def __init__(self, file: FileInParts, size: int) -> None:
         super().__init__()
-        self.part, self.size = part, size
-        self._window = window
-        self._begin, self._data = 0, b""
-        self._position = 0
-
-    def fetch(self, start: int, end: int) -> None:
-        """Fetch the bytes from ``start`` to ``end``, unless they are here, and forget all others."""
-        if start < end and not self._begin <= start <= end <= self._begin + len(self._data):
-            self._begin, self._data = start, self.part(start, end - start)
+        self._file, self.size = file, size
+        self._position, self._begin = 0, max(0, size - _END)
+        self._data = file.part(self._begin, size - self._begin) if size else b""
 
     def seekable(self) -> bool:
         return True
@@ -84,114 +81,119 @@ class PartsFile(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}[whence]
+        self._position = offset + (0, self._position, self.size)[whence]
         if self._position < 0:
             raise OSError("before the start of the file")
         return self._position
 
     def read(self, size: int | None = -1) -> bytes:
-        wanted = max(0, self.size - self._position)
-        if size is not None and 0 <= size < wanted:
-            wanted = size
-        if wanted > LARGEST_MEMBER:
-            raise zipfile.BadZipFile("a part of it is too large")
-        if 0 < self._begin - self._position < wanted:  # the end of a directory is here already
-            start = self._position
-            self._data = self.part(start, self._begin - start) + self._data
+        start, end = self._position, self.size
+        if size is not None and size >= 0:
+            end = min(end, start + size)
+        if self.size - start > _LARGEST_DIRECTORY:
+            raise zipfile.BadZipFile("its directory is too large")
+        if start < self._begin:
+            self._data = self._file.part(start, self._begin - start) + self._data
             self._begin = start
-        at = self._position - self._begin
-        data = self._data[at : at + wanted] if at >= 0 else b""
-        # A stream returns what is here before it fetches more: its reader may have read enough.
-        if len(data) < wanted and not (data and self._window):
-            start = self._position + len(data)
-            self.fetch(start, min(self.size, start + max(wanted - len(data), self._window)))
-            data += self._data[: wanted - len(data)]
-        self._position += len(data)
-        # A directory of more members than fit into memory, before zipfile parses it.
-        if data.startswith(b"PK\1\2") and (len(data) > LARGEST_DIRECTORY or data.count(b"PK\1\2") > _MOST_MEMBERS):
-            raise zipfile.BadZipFile(f"it has more than {_MOST_MEMBERS} members, or a directory of too many bytes")
+        self._position = max(start, end)
+        data = self._data[start - self._begin : max(0, end - self._begin)]
+        if data.count(b"PK\1\2") > _MOST_MEMBERS:  # before zipfile parses them
+            raise zipfile.BadZipFile(f"it has more than {_MOST_MEMBERS} members")
         return data
 
 
-class Tail:
-    """The number of bytes to fetch from the end of the next archive: directories of one run have similar sizes."""
+class _Window:
+    """The bytes of one member, fetched as they are read."""
 
-    def __init__(self, size: int = 2048) -> None:
-        self.size = size
+    def __init__(self, file: FileInParts, start: int, end: int, first: int) -> None:
+        self._file, self._start, self._end, self._next = file, start, end, first
+        self._bytes = io.BytesIO()
+
+    def read(self, size: int) -> bytes:
+        if (data := self._bytes.read(size)) or self._start >= self._end:
+            return data
+        window = self._file.part(self._start, min(self._next, self._end - self._start))
+        self._start, self._next = self._start + len(window), _WINDOW
+        self._bytes = io.BytesIO(window)
+        return self._bytes.read(size)
 
 
 class Archive:
-    """A zip whose directory has been read.  Several threads may stream its members concurrently."""
+    """A zip whose directory has been read.  Several threads may read its members."""
 
-    def __init__(self, directory: zipfile.ZipFile, file: PartsFile) -> None:
-        self.directory = directory
+    def __init__(self, file: FileInParts, size: int = 0) -> None:
+        """Read the directory of a zip of ``size`` bytes (0: unknown).
+
+        Raises CannotTell for a file that is not a zip, is broken or exceeds the limits; otherwise like the file.
+        """
         self._file = file
-        self._ends = _ends_of_members(directory)
+        try:
+            if not size:
+                file.part(0, 1)
+            end = _End(file, size or file.size)
+            if file.size != end.size:  # the forge named another one
+                end = _End(file, file.size)
+            with zipfile.ZipFile(end) as directory:
+                self._all = directory.infolist()
+                self._ends = _ends_of_members(self._all, directory.start_dir)
+        except _BROKEN as error:
+            reason = str(error) or type(error).__name__
+            raise CannotTell(f"The archive is not a complete zip file ({reason}).") from error
         #: The members that can be streamed.
-        self.entries = tuple(entry for entry in directory.infolist() if not _problem(entry, _LARGEST_STREAM))
+        self.entries = tuple(entry for entry in self._all if not _problem(entry, _LARGEST_STREAM))
         if sum(max(entry.file_size, entry.compress_size) for entry in self.entries) > _LARGEST_STREAMS:
             raise CannotTell(f"The archive unpacks to more than {_LARGEST_STREAMS // 2**30} GB.")
 
     def stream(self, entry: zipfile.ZipInfo, first: int) -> Iterator[bytes]:
         """Yield the content of a member in pieces; ``first`` bytes are fetched initially, more on demand."""
-        start, end = entry.header_offset, self._ends[entry.header_offset]
-        file = PartsFile(self._file.part, end, _WINDOW)
-        # A separate ZipFile for this thread.  Even one without members can open the entries of another's directory.
-        reader = zipfile.ZipFile(io.BytesIO(_EMPTY))
-        reader.fp = file  # type: ignore[assignment]
+        start = entry.header_offset
         try:
-            file.fetch(start, min(end, start + first))
-            with reader.open(entry) as member:
-                while piece := member.read1(_CHUNK):  # type: ignore[attr-defined]
-                    yield piece
+            yield from _unpacked(entry, _Window(self._file, start, self._ends[start], first))
         except _BROKEN as error:
             raise CannotTell(f"{entry.filename} cannot be unpacked ({str(error) or type(error).__name__}).") from error
 
-    def read(self, entries: Iterable[zipfile.ZipInfo]) -> Iterator[Member]:
+    def read(self, choose: Callable[[Iterable[str]], tuple[str, ...]]) -> Iterator[Member]:
+        """Yield the members that ``choose`` picks from the names.  Raises the errors of the file."""
+        # zipfile cuts a name at a zero byte and changes separators; orig_filename is the name in the archive.
+        names = Counter(entry.orig_filename for entry in self._all)
+        by_name = {entry.orig_filename: entry for entry in reversed(self._all)}
+        budget, chosen = LARGEST_CHOICE, list[zipfile.ZipInfo]()
+        for name in dict.fromkeys(choose(names)):
+            entry = by_name[name]
+            problem = _problem(entry, LARGEST_CHOICE)
+            if not is_safe(name):
+                problem = "its name leads out of the archive's folder"
+            elif names[name] > 1:
+                problem = f"the archive has {names[name]} members of this name"
+            elif not problem and entry.file_size + entry.compress_size > budget:
+                problem = f"all of them are larger than {LARGEST_CHOICE // 2**20} MB together"
+            if problem:
+                yield Member(name, problem=problem)
+            else:
+                budget -= entry.file_size + entry.compress_size
+                chosen.append(entry)
+        yield from self._contents(sorted(chosen, key=lambda entry: entry.header_offset))
+
+    def _contents(self, entries: list[zipfile.ZipInfo]) -> Iterator[Member]:
         """Yield the contents of members in the order of their places.  Neighbours are fetched together."""
-        groups: list[list[zipfile.ZipInfo]] = []
-        end = -_GAP - 1
-        for entry in sorted(entries, key=lambda entry: entry.header_offset):
-            if entry.header_offset - end > _GAP:
-                groups.append([])
-            groups[-1].append(entry)
-            end = self._ends[entry.header_offset]
-        for group in groups:
-            self._file.fetch(group[0].header_offset, self._ends[group[-1].header_offset])
-            for entry in group:
-                yield _content(self.directory, entry)
-
-
-def read(
-    file: FileInParts, size: int, choose: Callable[[Iterable[str]], tuple[str, ...]], tail: Tail,
-    keep: Callable[[Member], Member] = lambda member: member,
-) -> tuple[Member, ...]:  # fmt: skip
-    """Return the members that ``choose`` picks from the names of a zip of ``size`` bytes (0: unknown).
-
-    ``keep`` may replace each member as soon as it is read, so that not all contents are in memory together.
-    Raises CannotTell for a file that is not a zip, is broken or exceeds the limits; otherwise like the file.
-    """
-    with remote(file, size, tail) as archive:
-        return tuple(_members(archive, choose, keep))
-
-
-@contextmanager
-def remote(file: FileInParts, size: int, tail: Tail) -> Iterator[Archive]:
-    """Open a zip of ``size`` bytes (0: unknown) on a server.  Raises the errors of ``read``."""
-    ranges = _with_tail(file, size, tail.size)
-    with _open_archive(ranges) as archive:
-        tail.size = min(ranges.size - archive.directory.start_dir, LARGEST_DIRECTORY)
-        yield archive
-
-
-@contextmanager
-def local(path: Path) -> Iterator[Archive]:
-    """Open a zip on the disk.  Raises CannotTell, and OSError."""
-    with path.open("rb") as file:
-        descriptor = file.fileno()
-        ranges = PartsFile(lambda start, size: os.pread(descriptor, size, start), os.fstat(descriptor).st_size)
-        with _open_archive(ranges) as archive:
-            yield archive
+        begin, end, data = 0, -1, b""
+        for index, entry in enumerate(entries):
+            if entry.header_offset >= end:
+                begin = end = entry.header_offset
+                for neighbour in entries[index:]:
+                    if neighbour.header_offset - end > _GAP:
+                        break
+                    end = self._ends[neighbour.header_offset]
+                data = self._file.part(begin, end - begin)
+            raw = io.BytesIO(data[entry.header_offset - begin : self._ends[entry.header_offset] - begin])
+            name, problem, content = entry.orig_filename, "", b""
+            try:
+                content = b"".join(_unpacked(entry, raw))
+            except _BROKEN as error:
+                problem = f"it cannot be unpacked ({str(error) or type(error).__name__})"
+            if not problem and len(content) != entry.file_size:
+                problem = "its size differs from the archive's directory"
+            yield Member(name, problem=problem) if problem else Member(name, content)
 
 
 def is_safe(name: str) -> bool:
@@ -208,82 +210,34 @@ def modified(entry: zipfile.ZipInfo) -> float:
         return 0.0
 
 
-def _with_tail(file: FileInParts, size: int, tail: int) -> PartsFile:
-    """Return a file whose last ``tail`` bytes have been fetched.  ``size`` is the forge's, or 0 if unknown."""
-    if not size:
-        file.part(0, 1)
-        size = file.size
-    ranges = PartsFile(file.part, size)
-    ranges.fetch(max(0, size - tail), size)
-    if file.size != size:
-        return _with_tail(file, file.size, tail)
-    return ranges
+def _unpacked(entry: zipfile.ZipInfo, raw: Any) -> Iterator[bytes]:
+    """Yield the content of a member in pieces; ``raw`` reads its bytes, from its own header on."""
+    mark, *lengths = _HEADER.unpack(raw.read(_HEADER.size))
+    if mark != b"PK\3\4":
+        raise zipfile.BadZipFile("its header is missing")
+    raw.read(sum(lengths))
+    with zipfile.ZipExtFile(raw, "r", entry) as member:
+        while piece := member.read1(_CHUNK):
+            yield piece
 
 
-@contextmanager
-def _open_archive(file: PartsFile) -> Iterator[Archive]:
-    try:
-        directory = zipfile.ZipFile(file)
-        archive = Archive(directory, file)
-    except _NO_ZIP as error:
-        raise CannotTell(f"The archive is not a complete zip file ({str(error) or type(error).__name__}).") from error
-    with directory:
-        yield archive
-
-
-def _ends_of_members(directory: zipfile.ZipFile) -> dict[int, int]:
+def _ends_of_members(entries: list[zipfile.ZipInfo], start_of_directory: int) -> dict[int, int]:
     """Return the latest possible end of each member, in bytes, by its start.
 
-    Raises BadZipFile if members share bytes: a small archive could unpack to any size, and newer versions of zipfile
-    look only at the member that is opened.
+    Raises BadZipFile if members share bytes: a small archive could unpack to any size.
     """
-    entries = sorted(directory.infolist(), key=lambda entry: entry.header_offset)
-    starts = [*(entry.header_offset for entry in entries), directory.start_dir]
+    entries = sorted(entries, key=lambda entry: entry.header_offset)
+    starts = [*(entry.header_offset for entry in entries), start_of_directory]
     end = 0
     ends: dict[int, int] = {}
     for entry, following in zip(entries, starts[1:], strict=True):
         if entry.header_offset < end:
             raise zipfile.BadZipFile("its members overlap")
-        end = entry.header_offset + _HEADER + entry.compress_size
+        end = entry.header_offset + _HEADER.size + entry.compress_size
         # The member's own header may be slightly longer than in the directory.
         longest = end + len(entry.orig_filename.encode()) + len(entry.extra) + _GAP
         ends[entry.header_offset] = min(following, longest)
     return ends
-
-
-def _members(
-    archive: Archive, choose: Callable[[Iterable[str]], tuple[str, ...]], keep: Callable[[Member], Member]
-) -> Iterator[Member]:
-    entries = archive.directory.infolist()
-    # zipfile cuts a name at a zero byte and changes separators; orig_filename is the original name in the archive.
-    names = Counter(entry.orig_filename for entry in entries)
-    by_name = {entry.orig_filename: entry for entry in reversed(entries)}
-    budget, small_budget = LARGEST_CHOICE, _SMALL
-    small: list[zipfile.ZipInfo] = []
-    large: list[zipfile.ZipInfo] = []
-    for name in dict.fromkeys(choose(names)):
-        entry = by_name[name]
-        cost = entry.file_size + entry.compress_size
-        problem = _problem(entry, LARGEST_MEMBER)
-        if not is_safe(name):
-            problem = "its name leads out of the archive's folder"
-        elif names[name] > 1:
-            problem = f"the archive has {names[name]} members of this name"
-        elif cost > budget:
-            problem = problem or f"all of them are larger than {LARGEST_CHOICE // 2**20} MB together"
-        if problem:
-            yield Member(name, problem=problem)
-            continue
-        budget -= cost
-        if cost > small_budget:
-            large.append(entry)
-        else:
-            small_budget -= cost
-            small.append(entry)
-    yield from map(keep, archive.read(small))
-    for entry in large:
-        with _one_large:
-            yield from map(keep, archive.read([entry]))
 
 
 def _problem(entry: zipfile.ZipInfo, largest: int) -> str:
@@ -299,15 +253,3 @@ def _problem(entry: zipfile.ZipInfo, largest: int) -> str:
     if max(entry.file_size, entry.compress_size) > largest:
         return f"it is larger than {largest // 2**20} MB"
     return ""
-
-
-def _content(directory: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Member:
-    name = entry.orig_filename
-    try:
-        with directory.open(entry) as member:
-            data = member.read(entry.file_size + 1)  # zipfile itself stops at the size that the directory claims
-    except (*_BROKEN, OSError) as error:
-        return Member(name, problem=f"it cannot be unpacked ({str(error) or type(error).__name__})")
-    if len(data) != entry.file_size:
-        return Member(name, problem="its size differs from the archive's directory")
-    return Member(name, data)

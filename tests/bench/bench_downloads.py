@@ -166,8 +166,8 @@ def main() -> int:
     needless = read / sum(needed(archives[at % 3]) for at in range(ARTIFACTS))
     fewer = sum(len(kinds[at % 4][0]) for at in range(JOBS)) / of_causes
     limits = {
-        f"golden values, times faster {faster:.1f} (at least 20)": faster >= 20,
-        f"golden values, bytes read / needed {needless:.2f} (at most 1.2)": needless <= 1.2,
+        f"golden values, times faster {faster:.1f} (at least 40)": faster >= 40,
+        f"golden values, bytes read / needed {needless:.2f} (at most 1.1)": needless <= 1.1,
         f"causes, times fewer bytes {fewer:.1f} (at least 10)": fewer >= 10,
         f"MB for 780 artifacts, and for the causes {memory:.0f} (at most 100)": memory <= 100,
     }

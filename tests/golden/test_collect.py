@@ -423,7 +423,7 @@ def twice() -> bytes:
     [
         (encrypted(), "it is encrypted"),
         (bent(lying), "cannot be unpacked"),
-        (bent(huge), "larger than 32 MB"),
+        (bent(huge), "larger than 12 MB"),
         (flipped(), "cannot be unpacked"),
         (twice(), "2 members of this name"),
         (packed({H100: VALUES, H100.replace("golden_values", "generations"): b"{}"}), "Two members"),
