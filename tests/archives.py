@@ -14,7 +14,7 @@ from runbook_lib.system.clock import stamp
 from runbook_lib.system.files import make_folder, write
 
 #: What the whole runbook looked up when it found a bump ready.
-READY = {"inputs": {"requirements": [{"kind": "ci", "state": "met", "evidence": "Run 5."}]}}
+READY = {"inputs": {"requirements": [{"kind": "ci", "state": "met", "evidence": "Run 5.", "blocks": False}]}}
 BUMP = Identity("o/r", "main", "dev", "26.04-py3", practice=False)
 
 

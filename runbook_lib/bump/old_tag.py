@@ -1,10 +1,10 @@
 """Lines outside the pins that still name the tag from which a bump moves."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 from runbook_lib.git.command import GitFailed, git
-from runbook_lib.images.reference import ImageRef
-from runbook_lib.pins.check import PinVerdict, check_pins
+from runbook_lib.pins.check import PinVerdict, check_pins, lockstep_tags
 from runbook_lib.text.lists import shorten
 from runbook_lib.world.bump_branch import BumpBranch
 
@@ -15,7 +15,8 @@ def find(branch: BumpBranch, pins: Sequence[PinVerdict]) -> dict[str, str]:
     What a partial clone lacks is not fetched.  Raises GitFailed if git cannot search.
     """
     sites, checkout = branch.bump.repository.sites, branch.checkout
-    tags = _lockstep_tags(check_pins(checkout.read(sites.pin_paths, branch.base_commit), sites)) - _lockstep_tags(pins)
+    before = lockstep_tags(check_pins(checkout.read(sites.pin_paths, branch.base_commit), sites))
+    tags = set(chain(*before.values())) - set(chain(*lockstep_tags(pins).values()))
     if not tags:
         return {}
     options = ["-n", "-I", "-z", "--fixed-strings", "--full-name", "--no-recurse-submodules", "--no-color"]
@@ -33,7 +34,3 @@ def find(branch: BumpBranch, pins: Sequence[PinVerdict]) -> dict[str, str]:
         if number.isdecimal() and (path, int(number)) not in known:  # a file's name may hold a line feed
             lines[f"{path}:{number}"] = shorten(text.strip(), 120)
     return lines
-
-
-def _lockstep_tags(pins: Sequence[PinVerdict]) -> set[str]:
-    return {ImageRef.parse(pin.image).tag or "" for pin in pins if pin.image and pin.role.startswith("lockstep")}

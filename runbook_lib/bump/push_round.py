@@ -3,9 +3,8 @@
 Each push costs a complete run and cancels the one in progress, losing its golden values.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import branch_history, ci_run
@@ -145,18 +144,24 @@ def unfinished(github: Forge, pull: Pull) -> tuple[WorkflowRun, ...]:
     return tuple(run for run in github.runs(branch_of(pull.number)) if run.status != "completed" and not run.fork)
 
 
-def actions_after_ci(bump: Bump, rounds: int) -> tuple[dict[str, Any], ...]:
-    """Return, for a preview, the actions that a waiting run takes after CI, in up to ``rounds`` CI runs."""
+def actions_after_ci(bump: Bump, rounds: int) -> Iterator[tuple[str, bool]]:
+    """Yield, for a preview, what a waiting run does after CI, in up to ``rounds`` CI runs, and if that is published."""
     if bump.repository.inapplicable(notebooks.RUN_CI):
-        return ()
+        return
     if not bump.repository.tests.golden:
-        return ({"sentence": "follow CI until it has finished", "publish": False},)
-    local = (
-        "follow CI until it has finished, then commit the golden values that drifted within tolerance (it "
-        "never accepts values that are held back or declares a test broken unless a person has named them)"
+        yield "follow CI until it has finished", False
+        return
+    yield (
+        (
+            "follow CI until it has finished, then commit the golden values that drifted within tolerance (it "
+            "never accepts values that are held back or declares a test broken unless a person has named them)"
+        ),
+        False,
     )
-    public = (
-        f"after each CI run, for up to {rounds} of them, restart the jobs that infrastructure failed, or push the "
-        "responses to that run together, which starts the next run"
+    yield (
+        (
+            f"after each CI run, for up to {rounds} of them, restart the jobs that infrastructure failed, or push the "
+            "responses to that run together, which starts the next run"
+        ),
+        True,
     )
-    return ({"sentence": local, "publish": False}, {"sentence": public, "publish": True})

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import branch_history, ci_triggers, lts_validation, sync_survey
+from runbook_lib.bump.requirements import NAMES, Kind, Requirement, State
 from runbook_lib.checks import Next
 from runbook_lib.clients.github.ci_status import CiStatus, branch_of
 from runbook_lib.clients.github.copy_pr_bot import commands
@@ -17,7 +18,6 @@ from runbook_lib.failures import quarantines
 from runbook_lib.golden import comparison
 from runbook_lib.golden.ci_runs import failed
 from runbook_lib.pins.bump import Bump
-from runbook_lib.record.requirements import Kind, Requirement, State, name_of
 from runbook_lib.world import ci_progress
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import is_mine
@@ -64,7 +64,7 @@ class Readiness:
             {"before the merge": each.name, "outcome": outcomes[each.state], "found": each.evidence, "next": each.next}
             for each in self.requirements
         )
-        others = [f"{name_of(kind)}: {reason}" for kind, reason in self.inapplicable.items()]
+        others = [f"{NAMES[kind]}: {reason}" for kind, reason in self.inapplicable.items()]
         view = display.table(rows) + display.notes(others, title="Does not apply")
         return view + display.notes(self.people, title="Left to people")
 

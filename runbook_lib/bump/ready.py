@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 from runbook_lib import display, notebooks
 from runbook_lib.bump import readiness
 from runbook_lib.bump.readiness import Readiness
+from runbook_lib.bump.requirements import Kind, Requirement
 from runbook_lib.checks import Evidence, Next, Waits
 from runbook_lib.decisions import Decision
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
-from runbook_lib.record.requirements import Kind, Requirement
 from runbook_lib.world import bump_branch
 from runbook_lib.world.outside import World
 

@@ -12,7 +12,7 @@ from IPython.display import Markdown
 from IPython.display import display as show
 
 from runbook_lib import display
-from runbook_lib.bump import branch_history, bump_plan, push_round
+from runbook_lib.bump import branch_history, push_round
 from runbook_lib.bump.run_ci import RunCi
 from runbook_lib.checks import Check, Next
 from runbook_lib.clients.github.errors import NotAllowed
@@ -202,7 +202,7 @@ class Step(Protocol[F]):
 
 @dataclass
 class Run:
-    """One run of a notebook.  Its branch, plan and forge are read when they are first needed.
+    """One run of a notebook.  Its branch and forge are read when they are first needed.
 
     ``failure`` is the error of the step of a bump that failed; the steps after it are not run.
     """
@@ -219,11 +219,6 @@ class Run:
     def branch(self) -> bump_branch.BumpBranch:
         """The bump's branch and its base.  Raises RunbookError like ``bump_branch.find``."""
         return bump_branch.look(self.world, self.bump)
-
-    @cached_property
-    def plan(self) -> bump_plan.PlannedBump:
-        """The plan of the bump on its branch.  Raises RunbookError as ``bump_plan.plan_bump`` does."""
-        return bump_plan.plan_bump(self.branch)
 
     @cached_property
     def forge(self) -> Forge | None:
@@ -292,8 +287,8 @@ class Run:
             if "push" not in kinds and "rerun" not in kinds:
                 break
         if run_ci.wait and not self.bump.apply and any(step["planned"] for step in self.record.steps):
-            for action in push_round.actions_after_ci(self.bump, ROUNDS):
-                self.record.would(**action)
+            for sentence, publish in push_round.actions_after_ci(self.bump, ROUNDS):
+                self.record.would(sentence, publish=publish)
 
     def _headed_step(self, step: Step[Any], name: str, round: int) -> None:
         show(Markdown(f"### Round {round}: {name}"))

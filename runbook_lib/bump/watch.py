@@ -91,9 +91,13 @@ def _watch_image(
     checkout: Checkout, known: Repository, pinned: PinnedImage, rules: WatchRules, options: WatchOptions,
     result: WatchResult,
 ) -> WatchResult:  # fmt: skip
-    tags = _pinned_tags(bump_branch.find(checkout, _bump(options, known)), pinned)
+    branch, sites = bump_branch.find(checkout, _bump(options, known)), known.sites.only(pinned)
+    verdicts = check.check_pins(checkout.read(sites.pin_paths, branch.base_commit), sites)
+    tags = check.lockstep_tags(verdicts, branch.bump.image_type).get(pinned.name, ())
+    if not tags:
+        raise CannotTell(f"{options.base} has no readable {options.image_type} pin, so nothing can be compared.")
     result = replace(result, current=", ".join(sorted(tags)))
-    if any(site.edition for site in known.sites.only(pinned).pins):
+    if any(site.edition for site in sites.pins):
         sentence = f"Pins of several editions ({result.current}) are bumped by hand, each edition to a tag of its own."
         return replace(result, state="needs a person", sentence=sentence)
     if len(tags) > 1:
@@ -116,18 +120,6 @@ def _watch_image(
             reason = proposed
         reasons.append(f"{tag}: {reason}")
     return replace(result, state="waiting", sentence=f"{result.current} stays. {' '.join(reasons)}")
-
-
-def _pinned_tags(branch: BumpBranch, pinned: PinnedImage) -> set[str]:
-    """Return the tags that the image's pins have on the base branch."""
-    bump, sites = branch.bump, branch.bump.repository.sites.only(pinned)
-    tags = set()
-    for verdict in check.check_pins(branch.checkout.read(sites.pin_paths, branch.base_commit), sites):
-        if verdict.image and verdict.role == f"lockstep {bump.image_type}":
-            tags.add(ImageRef.parse(verdict.image).tag or "")
-    if not tags:
-        raise CannotTell(f"{bump.base} has no readable {bump.image_type} pin, so nothing can be compared.")
-    return tags
 
 
 def _bump(options: WatchOptions, known: Repository, tag: str = "") -> Bump:

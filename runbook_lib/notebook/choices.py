@@ -7,7 +7,7 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.families import edition
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.pins.bump import Bump
-from runbook_lib.pins.check import check_pins
+from runbook_lib.pins.check import check_pins, lockstep_tags
 from runbook_lib.pins.repositories import Repository
 from runbook_lib.pins.sites import PinnedImage
 from runbook_lib.world import bump_branch
@@ -21,15 +21,7 @@ def pinned_tags(checkout: Checkout, bump: Bump) -> Mapping[str, tuple[str, ...]]
     """Return the tags in this image type's pins on the base branch, by image.  Raises RunbookError."""
     branch = bump_branch.find(checkout, bump)
     sites = bump.repository.sites
-    pinned: dict[str, tuple[str, ...]] = {}
-    for pin in check_pins(checkout.read(sites.pin_paths, branch.base_commit), sites):
-        if pin.role != f"lockstep {bump.image_type}" or not pin.image:
-            continue
-        image = ImageRef.parse(pin.image)
-        known = pinned.get(image.name, ())
-        if image.tag and image.tag not in known:
-            pinned[image.name] = (*known, image.tag)
-    return pinned
+    return lockstep_tags(check_pins(checkout.read(sites.pin_paths, branch.base_commit), sites), bump.image_type)
 
 
 def tags(services: Services, repository: Repository, pinned: Mapping[str, Collection[str]]) -> tuple[list[str], str]:

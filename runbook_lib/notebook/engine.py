@@ -72,8 +72,11 @@ class RunbookEngine(NBClientEngine):  # type: ignore[misc]
         recording.redact(nb_man.nb)
         run, folder = recording.complete(nb_man.nb)
         cls.record = folder
-        report = cls.report or _Lines(nb_man.output_path)
-        report(run, folder, message or ("" if run else _last_error(nb_man.nb)))
+        message = message or ("" if run else _last_error(nb_man.nb))
+        if cls.report:
+            cls.report(run, folder, message)
+        else:
+            _print_result(run, folder, message, to_error=not nb_man.output_path)
 
 
 def _add_error(notebook: Any, error: Exception, limit: float | None) -> str:
@@ -104,29 +107,24 @@ def _last_error(notebook: Any) -> str:
     return "" if os.environ.get("RUNBOOK_SHOWN") else "The notebook opened no record: it never called begin()."
 
 
-class _Lines:
-    """The result as lines, on standard error if standard output is used for the notebook."""
+def _print_result(run: Mapping[str, Any] | None, folder: Path | None, message: str, *, to_error: bool) -> None:
+    """Print the result, ``to_error`` if standard output is used for the notebook."""
+    from runbook_lib.checks import Next
+    from runbook_lib.display import WARNING, mark
+    from runbook_lib.system.output import visible_output
+    from runbook_lib.world import commands
 
-    def __init__(self, output: str | None) -> None:
-        self._output = output
-
-    def __call__(self, run: Mapping[str, Any] | None, folder: Path | None, message: str) -> None:
-        from runbook_lib.checks import Next
-        from runbook_lib.display import WARNING, mark
-        from runbook_lib.system.output import visible_output
-        from runbook_lib.world import commands
-
-        lines = [f"{mark('failed', ())}  {message}"] if message else []
-        if run is not None:
-            outcome, warnings = run["outcome"], run["warnings"]
-            sentence = " ".join(outcome["sentence"].split())
-            lines.append(f"{mark(run['state'], warnings)}  {run['notebook']['name']}: {sentence}")
-            lines += [f"    {WARNING} {' '.join(warning.split())}" for warning in warnings]
-            following = commands.text(Next.from_json(outcome["next"]))
-            lines += [f"Next: {following}"] if following else []
-            lines += [f"{name}: {url}" for name, url in run["links"].items()]
-            lines.append(f"Record: {folder}")
-            if run["bump"]["practice"]:
-                lines.append(_PRACTICE)
-        with visible_output():
-            print(*lines, sep="\n", file=sys.stdout if self._output else sys.stderr, flush=True)
+    lines = [f"{mark('failed', ())}  {message}"] if message else []
+    if run is not None:
+        outcome, warnings = run["outcome"], run["warnings"]
+        sentence = " ".join(outcome["sentence"].split())
+        lines.append(f"{mark(run['state'], warnings)}  {run['notebook']['name']}: {sentence}")
+        lines += [f"    {WARNING} {' '.join(warning.split())}" for warning in warnings]
+        following = commands.text(Next.from_json(outcome["next"]))
+        lines += [f"Next: {following}"] if following else []
+        lines += [f"{name}: {url}" for name, url in run["links"].items()]
+        lines.append(f"Record: {folder}")
+        if run["bump"]["practice"]:
+            lines.append(_PRACTICE)
+    with visible_output():
+        print(*lines, sep="\n", file=sys.stderr if to_error else sys.stdout, flush=True)

@@ -1,11 +1,11 @@
 """The check that all pins of a repository agree."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from runbook_lib.images.families import edition
-from runbook_lib.images.reference import ImageType, Tag
+from runbook_lib.images.reference import ImageRef, ImageType, Tag
 from runbook_lib.pins.sites import Pin, SiteReading, Sites, Texts, dead_arguments, read, unpassed_defaults
 
 #: The state of one pin.
@@ -130,6 +130,16 @@ def _compare(pin: Pin, reference: Tag | None) -> tuple[PinState, str]:
         return "out of sync", f"{pin.name} names {pin.tag}, the {image_type} pins should be {reference}."
     sentence = f"{pin.name} names {pin.tag}, the {image_type} pins {reference}."
     return ("lagging" if pin.tag < reference else "ahead"), sentence
+
+
+def lockstep_tags(verdicts: Iterable[PinVerdict], image_type: ImageType | None = None) -> dict[str, tuple[str, ...]]:
+    """Return the tags that the lockstep pins of one type, or of all types, have: by image, each once."""
+    tags: dict[str, tuple[str, ...]] = {}
+    for pin in verdicts:
+        if pin.image and pin.role.startswith(f"lockstep {image_type or ''}"):
+            image = ImageRef.parse(pin.image)
+            tags[image.name] = tuple(dict.fromkeys((*tags.get(image.name, ()), image.tag or "")))
+    return tags
 
 
 def outcome(

@@ -26,7 +26,6 @@ from runbook_lib.record.run_file import (
     REPORT,
     RUN,
     Identity,
-    State,
     parse_time,
 )
 from runbook_lib.record.store import RecordStore
@@ -106,13 +105,7 @@ def close(folder: Path, at: datetime | None = None) -> dict[str, Any]:
     run = run_file.read(folder)
     if run["state"] != "running":
         return run
-    found = journal.collect(journal.lines(folder))
-    run |= {**found.fields, "state": found.state, "ended": clock.stamp(at or clock.now())}
-    if not found.has_ended:
-        run |= {"state": "interrupted", "outcome": {"sentence": INTERRUPTED, "next": {}}}
-    if run["state"] == "interrupted":
-        _set_last_step(run, "interrupted")
-    run = Redactor(os.environ).data(run)
+    run = Redactor(os.environ).data(_so_far(folder, run) | {"ended": clock.stamp(at or clock.now())})
     if (folder / EXECUTED).is_file():
         report.write_report(folder, run)
     return run_file.seal(folder, run)
@@ -218,10 +211,16 @@ def _close_interrupted(folder: Path, run: Mapping[str, Any]) -> dict[str, Any]:
     return close(folder, at)
 
 
-def _set_last_step(run: Mapping[str, Any], state: State) -> None:
-    """Set the state of the step that was not finished."""
-    for step in run["steps"][-1:]:
-        step["state"] = state
+def _so_far(folder: Path, run: Mapping[str, Any], *, is_active: bool = False) -> dict[str, Any]:
+    """Return a run with what its notebook has contributed; one without an end was interrupted, unless it is active."""
+    found = journal.collect(journal.lines(folder))
+    known = {**run, **found.fields, "state": "running" if is_active else found.state}
+    if not found.has_ended:
+        if not is_active:
+            known |= {"state": "interrupted", "outcome": {"sentence": INTERRUPTED, "next": {}}}
+        for step in known["steps"][-1:]:
+            step["state"] = known["state"]
+    return known
 
 
 def bump_folders(archive: Path) -> list[Path]:
@@ -258,10 +257,7 @@ def read_records(bump: Path) -> BumpRecords:
         try:
             run = run_file.read(folder)
             if run["state"] == "running":
-                run |= journal.collect(journal.lines(folder)).fields
-                if not run_file.is_active(run):
-                    run |= {"state": "interrupted", "outcome": {"sentence": INTERRUPTED, "next": {}}}
-                _set_last_step(run, run["state"])
+                run = _so_far(folder, run, is_active=run_file.is_active(run))
         except (RunbookError, OSError, KeyError, TypeError, ValueError):
             unreadable.append(folder.name)  # `audit verify` reports the reason
         else:

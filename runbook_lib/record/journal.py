@@ -15,6 +15,8 @@ from runbook_lib.record.run_file import JOURNAL, State
 
 #: The state of a step or run by the kind of the contribution that ends it.
 _ENDINGS: Mapping[str, State] = {"waiting": "waiting", "done": "done", "failure": "failed", "left out": "not run"}
+#: The fields of a run that a step has too.
+_OF_STEP = ("conditions", "effects", "checks", "planned", "decisions", "warnings", "links", "outcome")
 
 
 def lines(folder: Path) -> list[str]:
@@ -43,121 +45,96 @@ def collect(lines: Iterable[str]) -> Contributions:
     Unfinished or malformed lines are skipped: nothing in that file may prevent closing a record.
     """
     run = _Account()
-    steps: list[_Account] = []
+    steps: list[tuple[dict[str, Any], _Account]] = []
     for line in lines:
         try:
             entry = json.loads(line)
             kind = entry.pop("kind")
             if kind == "step":
-                steps.append(_Account({"name": str(entry["name"]), "round": int(entry["round"])}))
-                steps[-1].fields["mode"] = run.fields["mode"]
+                steps.append(({"name": str(entry["name"]), "round": int(entry["round"])}, _Account(run.fields["mode"])))
                 continue
             run.add(kind, dict(entry))
             if steps:
-                steps[-1].add(kind, dict(entry))
+                steps[-1][1].add(kind, dict(entry))
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
             continue
-    run.fields["steps"] = [step.as_json() for step in steps]
-    has_ended = run.fields["ended"] is not None
     state = run.close()
-    return Contributions(run.fields, state, has_ended)
+    shown = [{**name, "state": step.close(), **{each: step.fields[each] for each in _OF_STEP}} for name, step in steps]
+    return Contributions(run.fields | {"steps": shown}, state, run.has_ended)
 
 
 class _Account:
     """What a run, or one of its steps, has contributed so far."""
 
-    def __init__(self, identity: Mapping[str, Any] | None = None) -> None:
-        self.identity = dict(identity or {})
+    def __init__(self, mode: str | None = None) -> None:
         self.fields: dict[str, Any] = {
-            "inputs": {}, "exceptions": [], "effects": [], "checks": [], "warnings": [], "links": {},
-            "planned": [], "diffs": [], "decisions": [], "conditions": [], "mode": None, "error": None, "ended": None,
-            "outcome": _outcome(""),
+            "inputs": {}, "exceptions": [], "effects": [], "checks": [], "warnings": [], "links": {}, "planned": [],
+            "diffs": [], "decisions": [], "conditions": [], "mode": mode, "error": None, "outcome": _outcome({}),
         }  # fmt: skip
+        self.has_ended = False
         self._state: State = "done"
 
     def add(self, kind: str, entry: dict[str, Any]) -> None:
         """Add one contribution.  Raises KeyError, TypeError or ValueError for a malformed one, adding nothing."""
-        if kind == "begin":
-            self.fields["mode"] = str(entry["mode"])
-        if kind in _ENDINGS and self._state in ("failed", "not run"):
-            return  # of several steps, the first that failed gives the outcome; otherwise the last one does
-        _add(self.fields, kind, entry)
-        self._state = _ENDINGS.get(kind, self._state)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return a step for the record."""
-        state = self.close()
-        kept = ("conditions", "effects", "checks", "planned", "decisions", "warnings", "links", "outcome")
-        return {**self.identity, "state": state, **{name: self.fields[name] for name in kept}}
+        fields = self.fields
+        match kind:
+            case "begin":
+                fields["mode"] = str(entry["mode"])
+            case "given":
+                fields["inputs"] |= dict(entry["values"])
+            case "link":
+                fields["links"] |= {str(entry["name"]): str(entry["url"])}
+                if not entry["url"]:
+                    del fields["links"][entry["name"]]
+            case "conditions":
+                fields["conditions"] += map(dict, entry["conditions"])
+            case "effect" | "exception" | "check" | "decision":
+                fields[f"{kind}s"].append(entry)
+            case "warning":  # several steps notice the same, and would do some things together
+                _add_new(fields["warnings"], str(entry["sentence"]))
+            case "diff":
+                _add_new(fields["diffs"], str(entry["digest"]))
+            case "planned":
+                _add_new(fields["planned"], {"sentence": str(entry["sentence"]), "publish": bool(entry["publish"])})
+            case "end":
+                failure = {name: str(text) for name, text in (entry["failure"] or {}).items()}
+                self.has_ended, fields["error"] = True, failure or None
+            case _ if self._state not in ("failed", "not run"):
+                # Of several steps, the first that failed gives the outcome; otherwise the last one does.
+                fields["outcome"], self._state = _outcome(entry), _ENDINGS[kind]
 
     def close(self) -> State:
         """Return the state, and set the outcome of a failed run or step."""
-        failed = [check["name"] for check in self.fields["checks"] if check["status"] == "failed"]
-        ended = self.fields.pop("ended") or {}
-        if failure := ended.get("failure"):
-            self.fields["outcome"] = _outcome(failure["sentence"])
+        fields = self.fields
+        failed = [check["name"] for check in fields["checks"] if check["status"] == "failed"]
+        if failure := fields["error"]:
+            fields["outcome"] = _outcome(failure)
             return "interrupted" if failure["name"] == "KeyboardInterrupt" else "failed"
         if failed and self._state != "failed":
-            self.fields["outcome"] |= {"sentence": failed_checks(failed)}
+            fields["outcome"] |= {"sentence": failed_checks(failed)}
             return "failed"
         if self._state != "done":
             return self._state
-        if not self.fields["mode"]:
-            self.fields["outcome"] = _outcome("The run ended without a result: it never called begin().")
+        if not fields["mode"]:
+            fields["outcome"] = _outcome({"sentence": "The run ended without a result: it never called begin()."})
             return "failed"
         # Without a tag, only some runs change anything.
-        return "previewed" if self.fields["mode"] == "preview" and not self.fields["effects"] else "done"
+        return "previewed" if fields["mode"] == "preview" and not fields["effects"] else "done"
 
 
-def _add(fields: dict[str, Any], kind: str, entry: dict[str, Any]) -> None:
-    """Add one contribution.  Raises KeyError, TypeError or ValueError for a malformed one, adding nothing."""
-    match kind:
-        case "given":
-            fields["inputs"] |= dict(entry["values"])
-        case "link":
-            fields["links"] |= {str(entry["name"]): str(entry["url"])}
-            if not entry["url"]:
-                del fields["links"][entry["name"]]
-        case "warning":
-            if (warning := str(entry["sentence"])) not in fields["warnings"]:  # several steps notice the same
-                fields["warnings"].append(warning)
-        case "conditions":
-            fields["conditions"] += [dict(condition) for condition in entry["conditions"]]
-        case "failure" | "left out":
-            fields["outcome"] = _outcome(entry["sentence"])
-        case "waiting" | "done":
-            fields["outcome"] = _outcome(entry["sentence"], entry["next"])
-            if entry.get("reason"):
-                fields["outcome"] |= {"reason": str(entry["reason"]), "for_ci": bool(entry.get("for_ci"))}
-        case "diff":
-            if (digest := str(entry["digest"])) not in fields["diffs"]:
-                fields["diffs"].append(digest)
-        case "check":
-            fields["checks"].append({**entry, **{name: str(entry[name]) for name in ("name", "status", "detail")}})
-        case "planned":
-            planned = {"sentence": str(entry["sentence"]), "publish": bool(entry["publish"])}
-            if planned not in fields["planned"]:  # two steps would do some things together
-                fields["planned"].append(planned)
-        case "decision":
-            decision: dict[str, Any] = {name: str(entry[name]) for name in ("question", "subject", "why", "suggestion")}
-            if entry.get("facts"):
-                decision["facts"] = dict(entry["facts"])
-            fields["decisions"].append(decision)
-        case "end":
-            failure = {name: str(text) for name, text in (entry["failure"] or {}).items()}
-            fields["ended"] = {"failure": failure}
-            fields["error"] = failure or None
-        case "effect" | "exception":
-            fields[f"{kind}s"].append(dict(entry))
+def _add_new(entries: list[Any], entry: object) -> None:
+    if entry not in entries:
+        entries.append(entry)
+
+
+def _outcome(entry: Mapping[str, Any]) -> dict[str, Any]:
+    waits = {"reason": str(entry["reason"]), "for_ci": bool(entry.get("for_ci"))} if entry.get("reason") else {}
+    return {"sentence": str(entry.get("sentence", "")), "next": Next.from_json(entry.get("next")).as_json(), **waits}
 
 
 def fingerprint(fields: Mapping[str, Any]) -> str:
     """Return the sha256 of a preview's plan; two previews with the same one would make the same changes."""
     return hashlib.sha256(json.dumps([fields["planned"], fields["diffs"]]).encode()).hexdigest()
-
-
-def _outcome(sentence: object, following: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    return {"sentence": str(sentence), "next": Next.from_json(following).as_json()}
 
 
 def file_prefix(step: str, round: int = 1) -> str:

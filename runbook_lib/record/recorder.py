@@ -134,7 +134,8 @@ class Recorder:
         """Add decisions of people that were used."""
         for each in decisions:
             name = each.subject if each.kind == "allow" else f"{each.kind} {each.subject}"
-            self._add("exception", exception=name, reason=each.reason, danger=each.confirm, by=each.by)
+            at = {"at": each.at} if each.at else {}
+            self._add("exception", exception=name, reason=each.reason, danger=each.confirm, by=each.by, **at)
 
     def warn(self, *sentences: str) -> None:
         """Add warnings: things a person should know although nothing failed."""
@@ -172,7 +173,8 @@ class Recorder:
         facts = dict(facts or {})
         if plot := facts.get("plot"):
             facts["plot"] = f"{self._prefix}{plot}"
-        self._add("decision", question=question, subject=subject, why=why, suggestion=suggestion, facts=facts)
+        shown = {"facts": facts} if facts else {}
+        self._add("decision", question=question, subject=subject, why=why, suggestion=suggestion, **shown)
 
     def fail(self, sentence: str) -> None:
         """Report that the step could not be finished."""

@@ -6,7 +6,7 @@ A page loads nothing, and its content security policy lets nothing run that a qu
 import base64
 import html
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -15,11 +15,8 @@ from urllib.parse import quote
 
 from runbook_lib import display
 from runbook_lib.checks import Next
-from runbook_lib.decisions import Decision
-from runbook_lib.errors import RunbookError
 from runbook_lib.record import run_file
-from runbook_lib.record.requirements import requirements
-from runbook_lib.record.run_file import DECISIONS, EXECUTED, REPORT
+from runbook_lib.record.run_file import EXECUTED, REPORT
 from runbook_lib.system import startup
 from runbook_lib.system.files import write
 from runbook_lib.text.sanitize import clean_html, visible
@@ -99,14 +96,14 @@ def _summary(folder: Path, run: Mapping[str, Any]) -> str:
     ]
     pins = pins or [{name: row.get(name) for name in ("site", "pin", "image")} for row in _rows(folder, "pins")]
     unproven = [
-        {"before the merge": each.name, "state": each.state, "found": each.evidence}
-        for each in requirements(run)
-        if each.state != "met"
+        {"before the merge": each.get("name"), "state": each.get("state"), "found": each.get("evidence")}
+        for each in run_file.requirements(run)
+        if each.get("state") != "met"
     ]
     for heading, table in (
         ("Missing or unknown", unproven),
         ("Pins", pins),
-        ("Decisions", list(decisions(folder, run))),
+        ("Decisions", list(decisions(run))),
         ("Still to decide", list(_open(run))),
     ):
         if table:
@@ -122,31 +119,14 @@ def _rows(folder: Path, table: str) -> list[dict[str, str]]:
     return list({tuple(row.items()): row for row in rows}.values())
 
 
-def decisions(folder: Path, run: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    """Yield what people have decided, and who and why: the decisions at that time, and what the run used."""
-    entries: dict[str, Mapping[str, Any]] = {}
-    for each in _file_of_decisions(folder):
-        entries[each.subject if each.kind == "allow" else f"{each.kind} {each.subject}"] = vars(each)
-    for used in run.get("exceptions") or ():
-        entries.setdefault(str(used.get("exception")), used)
-    for name, entry in entries.items():
-        decision, danger = name if " " in name else f"allow {name}", entry.get("confirm") or entry.get("danger")
+def decisions(run: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """Yield what people have decided that the run used, each once, and who and why."""
+    for name, entry in {str(used.get("exception")): used for used in run.get("exceptions") or ()}.items():
+        decision, danger = name if " " in name else f"allow {name}", entry.get("danger")
         yield {
             "decision": f"{decision} ({danger})" if danger else decision, "why": str(entry.get("reason", "")),
             "who": str(entry.get("by") or person(run)), "when": str(entry.get("at") or run["started"]),
         }  # fmt: skip
-
-
-def _file_of_decisions(folder: Path) -> Iterable[Decision]:
-    """Return the entries of the record's copy of the decisions; none if it cannot be read."""
-    if not (folder / DECISIONS).is_file():
-        return ()
-    from runbook_lib.record.decisions import read  # takes long to import
-
-    try:
-        return read(folder / DECISIONS).entries
-    except RunbookError:
-        return ()
 
 
 def _open(run: Mapping[str, Any]) -> Iterator[dict[str, str]]:

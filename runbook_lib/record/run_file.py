@@ -27,6 +27,8 @@ CHECKPOINTS = ".ipynb_checkpoints"
 
 _ID = r"[0-9]{8}T[0-9]{6}Z-[A-Za-z0-9._-]+-[0-9a-f]{8}"
 _LONGEST_NAME = 100
+#: The fields that are lists of entries.
+_LISTS = ("effects", "checks", "exceptions", "steps", "decisions")
 #: A record's ID where a run prints it.
 _PRINTED = re.compile(rf"Record: (?:\S*/)?({_ID})(?![A-Za-z0-9._-])")
 
@@ -129,10 +131,15 @@ def _require_valid(run: Mapping[str, Any], folder: Path) -> None:
     for name in ("inputs", "links", "who", "library", "parameters", "files", "process"):
         dict(run.get(name) or {})
     dict((run.get("who") or {}).get("ci") or {})
-    for name in ("effects", "checks", "exceptions", "steps", "decisions"):
-        for entry in run.get(name) or ():
+    for entries in (requirements(run), *(run.get(name) for name in _LISTS)):
+        for entry in entries or ():
             entry.items()
     list(run.get("warnings") or ())
+
+
+def requirements(run: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the requirements for a merge that a run has checked, as ``bump.requirements`` writes them."""
+    return list((run.get("inputs") or {}).get("requirements") or ())
 
 
 def is_active(run: Mapping[str, Any]) -> bool:

@@ -10,8 +10,7 @@ from runbook_lib.display import count
 from runbook_lib.notebooks import BUMP, CHANGING_STEPS
 from runbook_lib.record.archive import bump_folders, read_records
 from runbook_lib.record.journal import file_prefix
-from runbook_lib.record.requirements import requirements
-from runbook_lib.record.run_file import Identity
+from runbook_lib.record.run_file import Identity, requirements
 
 Predicate = Mapping[str, Any]
 
@@ -189,14 +188,14 @@ def _deciding_run(runs: Sequence[Predicate]) -> tuple[str, Predicate]:
         if by_itself[name]["state"] != "done":
             return by_itself[name]["state"], by_itself[name]
     found = requirements(bump) if bump and bump["state"] == "done" else ()
-    is_ready = bool(found) and not any(each.blocks for each in found)
+    is_ready = bool(found) and not any(each.get("blocks", True) for each in found)
     if bump and is_ready and not any(map(_changes, by_itself.values())):
         return "ready", bump
     if bump is None or by_itself or bump["state"] == "done":
         return "in progress", last
     newest = {step["notebook"]["name"]: step for step in steps}
     blocking = next((newest[name] for name in sorted(newest) if newest[name]["state"] != "done"), bump)
-    is_held = any(each.kind == "hold" for each in requirements(bump))
+    is_held = any(each.get("kind") == "hold" for each in requirements(bump))
     return bump["state"], blocking if bump["state"] == "waiting" and not is_held else bump
 
 

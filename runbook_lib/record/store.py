@@ -141,33 +141,21 @@ class RecordStore:
             return self.git("write-tree", index=index)
 
     def _commit_tree(self, tree: str, parent: str, message: str) -> str:
-        command = ["commit-tree", *(["-S"] if self._signs() else []), *(["-p", parent] if parent else []), tree]
-        try:
-            return self.git(*command, stdin=message)
-        except GitFailed:
-            if self._knows_person():
-                raise
-            return self.git(*command, stdin=message, person=provenance.user())
+        signed = self._answer("config", "--type=bool", "--get", "commit.gpgSign") == "true"
+        person = "" if self._answer("var", "GIT_COMMITTER_IDENT") else provenance.user()
+        options = [*(["-S"] if signed else []), *(["-p", parent] if parent else [])]
+        return self.git("commit-tree", *options, tree, stdin=message, person=person)
 
-    def _signs(self) -> bool:
+    def _answer(self, *arguments: str) -> str | None:
+        """Return git's answer; None if it has none."""
         try:
-            return self.git("config", "--type=bool", "--get", "commit.gpgSign") == "true"
+            return self.git(*arguments)
         except GitFailed:
-            return False
-
-    def _knows_person(self) -> bool:
-        try:
-            return bool(self.git("var", "GIT_COMMITTER_IDENT"))
-        except GitFailed:
-            return False
+            return None
 
     def contains(self, head: str, commit: str) -> bool:
         """Return True if a commit is ``head`` or in its history."""
-        try:
-            self.git("merge-base", "--is-ancestor", commit, head)
-        except GitFailed:
-            return False
-        return True
+        return self._answer("merge-base", "--is-ancestor", commit, head) is not None
 
     @property
     def seen_file(self) -> Path:

@@ -9,11 +9,11 @@ from bumping import allowed
 
 from runbook_lib.bump.readiness import Readiness
 from runbook_lib.bump.ready import Ready, ReadyFacts, RecordedStep
+from runbook_lib.bump.requirements import Requirement, State
 from runbook_lib.bump.run import carry_out
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record import journal
 from runbook_lib.record.recorder import Recorder
-from runbook_lib.record.requirements import Requirement, State
 
 OLD, NEW = "https://gitlab/p/-/pipelines/1", "https://gitlab/p/-/pipelines/2"
 

@@ -42,13 +42,6 @@ def test_a_notebook_needs_only_the_parameters_that_it_takes(world: PracticeWorld
     assert (run.bump.tag, run.bump.base, run.bump.mode) == (None, "main", "preview")
 
 
-def test_branch_and_plan_are_read_once(world: PracticeWorld, no_registry: None) -> None:
-    run = begin("01-github-pin", {"tag": "26.04-py3", "repo": str(world.checkout)})
-    assert run.branch is run.branch
-    assert run.plan is run.plan
-    assert run.plan.plan.edits
-
-
 @pytest.mark.parametrize(
     ("parameter", "error"),
     [

@@ -68,7 +68,7 @@ def test_stores_each_contribution_immediately(folder: Path) -> None:
     step.decide("broken", "a/b@h100", "it hangs", "a hang")
     step.done("4 lines changed.", Next.again())
     found = fields(folder)
-    for entries in (found["effects"], found["checks"], found["exceptions"]):
+    for entries in (found["effects"], found["checks"], found["exceptions"], found["decisions"]):
         assert all(entry.pop("at").endswith("Z") for entry in entries)
     assert found == {
         "inputs": {"digest": "sha256:1", "platforms": ["a", "b"], "base_commit": "c0ffee"},

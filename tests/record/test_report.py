@@ -14,19 +14,18 @@ RUN = {
     "outcome": {"sentence": "Waiting for CI.", "next": {"because": "Run it again."}},
     "inputs": {
         "digest": "sha256:d1", "head_commit": "c0ffee",
-        "requirements": [{"kind": "second ci", "state": "unknown", "evidence": "GitLab cannot be read."}],
+        "requirements": [
+            {"name": "a green pipeline on GitLab", "state": "unknown", "evidence": "GitLab cannot be read."}
+        ],
     },
     "links": {"pull request": "https://forge/7"},
-    "exceptions": [{"exception": "unverified-tag", "reason": "no access", "by": "Bob", "at": "2026-04-01T00:03:00Z"}],
+    "exceptions": [
+        {"exception": "unverified-tag", "reason": "no access", "by": "Bob", "at": "2026-04-01T00:03:00Z"},
+        {"exception": "accept gpt.json", "danger": "slower", "reason": "new cuBLAS", "by": "Cy", "at": "2026-04-01"},
+    ],
     "decisions": [{"question": "accept", "subject": "gpt.json", "why": "slower by 4 %"}],
     "warnings": ["Disk is nearly full."],
 }  # fmt: skip
-
-
-DECISIONS = """
-accept: [{file: gpt.json, confirm: slower, reason: new cuBLAS, by: Cy, at: "2026-04-01T00:02:00Z"}]
-allow: [{what: unverified-tag, reason: no access, by: Bob}]
-"""
 
 
 def output(kind: str, **fields: object) -> dict[str, object]:
@@ -39,7 +38,6 @@ def page(folder: Path, *outputs: dict[str, object], prose: str = "## Pins\n\nMov
     notebook = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4}
     (folder / "executed.ipynb").write_text(json.dumps(notebook))
     (folder / "changes.csv").write_text("path,line,old,new\ndocker/Dockerfile,3,pytorch:26.02-py3,pytorch:26.04-py3\n")
-    (folder / "decisions.yaml").write_text(DECISIONS)
     report.write_report(folder, RUN)
     return (folder / "report.html").read_text()
 

@@ -19,10 +19,10 @@ from runbook_lib.failures.quarantines import issue_states
 from runbook_lib.git import blobs, commit_changes
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.families import is_older
-from runbook_lib.images.reference import ImageRef, Tag
+from runbook_lib.images.reference import Tag
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
-from runbook_lib.pins.check import PinVerdict, check_pins
+from runbook_lib.pins.check import PinVerdict, check_pins, lockstep_tags
 from runbook_lib.recipes import quarantine
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.file_names import FOLDER
@@ -206,10 +206,9 @@ def branch_rows(branch: BumpBranch) -> tuple[list[dict[str, object]], str]:
 
 def _image_rows(name: str, verdicts: Sequence[PinVerdict], bump: Bump) -> Iterator[dict[str, object]]:
     """Yield the row of a branch for each image of the bump's type."""
-    images, role = bump.repository.sites.images, f"lockstep {bump.image_type}"
-    references = [ImageRef.parse(pin.image) for pin in verdicts if pin.role == role and pin.image]
+    images, found = bump.repository.sites.images, lockstep_tags(verdicts, bump.image_type)
     for image in images:
-        tags = sorted({image.family.read(found.tag or "") for found in references if found.name == image.name})
+        tags = sorted(map(image.family.read, found.get(image.name, ())))
         if len(images) > 1 and not tags:
             continue  # it has only pins of another type
         state, fix = image_state(tags, bump, name, bump.tag)

@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, cast
+from typing import Literal
 
 from runbook_lib.checks import Next
 
 Kind = Literal["hold", "authorization", "ci", "commits", "pins", "values", "issues", "downstream", "second ci", "push"]
 State = Literal["met", "missing", "unknown"]
 
-_NAMES: Mapping[str, str] = {
+#: The requirements in words.
+NAMES: Mapping[Kind, str] = {
     "hold": "no hold by a person",
     "authorization": "authorization of the head commit",
     "ci": "a green CI run of the head commit",
@@ -42,7 +43,7 @@ class Requirement:
     @property
     def name(self) -> str:
         """The requirement in words."""
-        return name_of(self.kind)
+        return NAMES[self.kind]
 
     @property
     def blocks(self) -> bool:
@@ -51,24 +52,4 @@ class Requirement:
 
     def as_json(self) -> dict[str, object]:
         """Return it for the record."""
-        return asdict(self)
-
-
-def name_of(kind: Kind) -> str:
-    """Return a kind of requirement in words."""
-    return _NAMES.get(kind, kind)
-
-
-def requirements(run: Mapping[str, Any]) -> tuple[Requirement, ...]:
-    """Return the requirements that a run has checked, according to its record."""
-    entries = (run.get("inputs") or {}).get("requirements")
-    found = []
-    for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, dict):
-            kind, evidence, url = (str(entry.get(name) or "") for name in ("kind", "evidence", "url"))
-            action = Next.from_json(entry.get("next"))
-            state: State = entry["state"] if entry.get("state") in ("met", "missing") else "unknown"
-            decisions = tuple(map(str, entry.get("decisions") or ()))
-            running = bool(entry.get("running"))
-            found.append(Requirement(cast(Kind, kind), state, evidence, action, decisions, running, url))
-    return tuple(found)
+        return {**asdict(self), "name": self.name, "blocks": self.blocks}
