@@ -23,7 +23,6 @@ from runbook_lib.bump.bump_plan import NO_PLAN, PlannedBump
 from runbook_lib.bump.run import Run, Step
 from runbook_lib.bump.run_ci import RunCi
 from runbook_lib.checks import Check, Next
-from runbook_lib.clients.github import connection
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.decisions import KINDS, Decision, Decisions
@@ -39,7 +38,7 @@ from runbook_lib.record.run_file import Identity
 from runbook_lib.system import provenance
 from runbook_lib.system.clock import now, stamp
 from runbook_lib.system.files import make_folder, write
-from runbook_lib.transport import web
+from runbook_lib.transport import http
 from runbook_lib.world import commands
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.conditions import pulls
@@ -102,8 +101,7 @@ class World:
     @cached_property
     def served(self) -> ControlledForge:
         """The same forge as a server on its file, for the real client."""
-        self.undo.enter_context(patch.object(connection, "PAUSES", (0, 0)))
-        self.undo.enter_context(patch.object(web, "PAUSES", (0, 0, 0)))
+        self.undo.enter_context(patch.object(http, "PAUSES", (0, 0)))
         hub = self.forge.hub
         return self.undo.enter_context(
             ControlledForge(

@@ -198,7 +198,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> None:
 def no_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """A registry that refuses connections, and is not asked again."""
     monkeypatch.setenv("RUNBOOK_REGISTRY", "http://127.0.0.1:9")
-    monkeypatch.setattr("runbook_lib.clients.registry.connection._PAUSES", ())
+    monkeypatch.setattr("runbook_lib.transport.http.PAUSES", ())
 
 
 @pytest.fixture(autouse=True)

@@ -3,34 +3,48 @@
 ``problem`` is the beginning of a message that ends with the error: "Could not …: <host>".
 """
 
+import json
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from runbook_lib.errors import CannotTell, Unreachable
-from runbook_lib.transport.limits import TooLarge, parse_json
 
 LARGEST = 16 * 2**20  # bytes of a reply; a page of a hundred pull requests with the longest texts has 7 MB
 LARGEST_LISTING = 64 * 2**20  # bytes of all pages; a thousand open pull requests have 25 MB, five thousand jobs 40 MB
 LONGEST_LISTING = 600.0  # seconds for all pages; GitHub needs up to 5 for one of a hundred jobs
 PER_PAGE, MAX_PAGES = 100, 50
+#: Values and names in a reply, each of which takes Python up to 150 bytes; a hundred jobs have 200,000.
+_VALUES = 1_000_000
 
 T = TypeVar("T")
+
+
+def parse_json(content: bytes) -> Any:
+    """Return the content of JSON without NaN and Infinity.  Raises ValueError for any other text, with a clause."""
+
+    def refuse(name: str) -> None:
+        raise ValueError(f"{name} is not a number")
+
+    if content.count(b",") + content.count(b"[") + content.count(b"{") > _VALUES:
+        raise ValueError("it has too many values")
+    try:
+        return json.loads(content.decode("utf-8-sig"), parse_constant=refuse)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def build(problem: str, content: bytes, of: Callable[[Any], T], variable: str) -> T:
     """Build an object from JSON; ``variable`` has the URL of the service.
 
-    Raises Unreachable for other text, such as a proxy's, and CannotTell for an unexpected form or too many values.
+    Raises Unreachable for other text, such as a proxy's, and CannotTell for an unexpected form.
     """
     try:
         document = parse_json(content)
-    except TooLarge as error:
-        raise too_large(problem) from error
     except ValueError as error:
         raise Unreachable(
-            f"{problem} sent a reply that is not JSON from an API. Is {variable} its URL, and is there no "
-            "proxy or login page in between?"
+            f"{problem} sent a reply that is not JSON from an API ({one_line(str(error))}). Is {variable} its URL, and "
+            "is there no proxy or login page in between?"
         ) from error
     try:
         return of(document)
@@ -57,11 +71,6 @@ def listing(problem: str, read: Callable[[dict[str, int]], tuple[list[T], bool, 
         if time.monotonic() > end:
             raise Unreachable(f"{problem} did not send all pages in {LONGEST_LISTING:.0f} s. Try again later.")
     raise CannotTell(f"{problem} lists more than {MAX_PAGES * PER_PAGE}, which is more than this tool reads.")
-
-
-def too_large(problem: str) -> CannotTell:
-    """Return the error for a reply of too many bytes or values."""
-    return CannotTell(f"{problem} sends more than {LARGEST // 2**20} MB, or too many values.")
 
 
 def items_of(page: Any, key: str = "") -> list[Any]:

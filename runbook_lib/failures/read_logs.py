@@ -105,11 +105,11 @@ def diagnose_all(
 
     hide = hide or Redactor(os.environ).text
     with ExitStack() as stack:
-        open_web = stack.enter_context(web or Web(JOBS + workers))
+        open_web = stack.enter_context(web or Web(JOBS))
         log_pool = ThreadPoolExecutor(workers, thread_name_prefix="logs")
         reader = _JobReader(open_web, log_pool, hide)
         try:
-            return open_web.each(JOBS, reader.diagnose, jobs, lambda logs: logs.job.name, progress)
+            return open_web.each(reader.diagnose, jobs, lambda logs: logs.job.name, progress)
         finally:
             log_pool.shutdown(cancel_futures=True)
 

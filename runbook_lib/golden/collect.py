@@ -6,7 +6,7 @@ Nothing is guessed or dropped: each requested file is in ``files``, or the reaso
 import re
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -131,7 +131,7 @@ def collect(
 
     with web or Web(workers) as open_web:
         reader = _UploadReader(source, open_web, known, jobs.keys())
-        reads = reader.read_all(requested, workers, progress)
+        reads = open_web.each(reader.read, requested, lambda match: match.jobs[0].name, progress)
     files: list[CollectedFile] = []
     conflicts = _conflicts(reads)
     for read in reads:
@@ -155,12 +155,7 @@ class _UploadReader:
     usable: AbstractSet[int]
     sizes: list[int] = field(default_factory=list)
 
-    def read_all(
-        self, matches: Sequence[UploadMatch], workers: int, progress: ProgressReport | None
-    ) -> tuple[_ReadUpload, ...]:
-        return self.web.each(workers, self._read, matches, lambda match: match.jobs[0].name, progress)
-
-    def _read(self, match: UploadMatch) -> _ReadUpload:
+    def read(self, match: UploadMatch) -> _ReadUpload:
         upload = match.upload
         if upload.expired:
             return self._failed(match, "The artifact has expired. Run the test again.")

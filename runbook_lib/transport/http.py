@@ -5,26 +5,31 @@ only read are tried again after a temporary failure, and when a server asks for 
 """
 
 import email.utils
-import functools
 import os
 import re
 import ssl
+import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import closing
 from typing import Any
 
 import httpx
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.transport.limits import TooLarge, call_within
 from runbook_lib.transport.urls import is_loopback, may_redirect
 
 USER_AGENT = "base-image-runbook"
 _DEFAULTS = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "identity"}
+TIMEOUT = httpx.Timeout(30, connect=10)  # seconds without a byte
+DEADLINE, _SLOWEST = 60.0, 2**15  # seconds for a reply, and bytes per second, for which a long reply gets more seconds
+PAUSES = (0.5, 2.0, 8.0)  # seconds before each further attempt to read
+_PATIENCE = 60.0  # seconds; if a server asks for a longer pause, the user has to retry
+LARGEST_FILE = 8 * 2**30  # bytes of a file that a server without ranges may send
+_LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=100)
 _REDIRECTS = 5
-_SLOWEST = 2**15  # bytes per second; a reply gets seconds for them beside its deadline
 
 
 class NoReply(Exception):
@@ -38,15 +43,16 @@ class DirectOrProxied(httpx.BaseTransport):
     it would have to list every loopback address.
     """
 
-    def __init__(self, most: int = 100) -> None:
+    def __init__(self) -> None:
         """Raise RunbookError if the environment has an unusable proxy or certificate file."""
-        limits = httpx.Limits(max_connections=most, max_keepalive_connections=most)
-        names = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
         try:
-            certificates = _read_certificates(*(os.environ.get(name, "") for name in names))
-            self._direct = httpx.HTTPTransport(verify=certificates, trust_env=False, limits=limits)
+            certificates = httpx.create_ssl_context()
+            # httpx does not know this variable, which many companies set; it adds to the others.
+            if os.path.isfile(bundle := os.environ.get("REQUESTS_CA_BUNDLE", "")):
+                certificates.load_verify_locations(cafile=bundle)
+            self._direct = httpx.HTTPTransport(verify=certificates, trust_env=False, limits=_LIMITS)
             # A client, because httpx reads the proxy variables nowhere else.
-            self._environment = httpx.Client(verify=certificates, limits=limits)
+            self._environment = httpx.Client(verify=certificates, limits=_LIMITS)
         except (ValueError, ImportError, OSError) as error:
             raise RunbookError(
                 f"No connection could be set up ({type(error).__name__}). Check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY "
@@ -65,63 +71,47 @@ class DirectOrProxied(httpx.BaseTransport):
         self._environment.close()
 
 
-@functools.cache  # reading them takes longer than most requests
-def _read_certificates(_file: str, _folder: str, bundle: str) -> ssl.SSLContext:
-    context = httpx.create_ssl_context()
-    # httpx does not know this variable, which many companies set; it adds to the others.
-    if os.path.isfile(bundle):
-        context.load_verify_locations(cafile=bundle)
-    return context
-
-
 class Bounded(httpx.BaseTransport):
-    """Replies that are complete: read and unpacked within ``deadline`` seconds and ``largest`` bytes.
+    """Replies that are complete: read and unpacked within DEADLINE and ``largest`` bytes.
 
-    A GET is sent again after each of ``pauses``, in seconds, while it fails for a reason that may pass; a server that
-    asks for more than ``patience`` seconds gets no further request.  A request may have its own limit of bytes, in the
-    extension ``largest``, and in ``store`` a function that opens a file for the body of a reply with status 200.
-    Raises NoReply, and TooLarge.
+    A GET is sent again after each of PAUSES, while it fails for a reason that may pass.  A request may have its own
+    limit of bytes, in the extension ``largest``, and in ``store`` a function that opens a file for the body of a reply
+    with status 200.  Raises NoReply.
     """
 
     def __init__(
-        self, *, deadline: float, largest: int, pauses: Sequence[float], patience: float,
-        transport: httpx.BaseTransport | None = None, sleep: Callable[[float], object] | None = None,
+        self, largest: int, transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], object] | None = None,
     ) -> None:  # fmt: skip
-        self._deadline, self._largest, self._pauses, self._patience = deadline, largest, pauses, patience
+        self._largest = largest
         self._transport = transport or DirectOrProxied()
         self._sleep = sleep or time.sleep
         self._not_before = 0.0
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request; return the reply, regardless of its status."""
-        for pause in (*(self._pauses if request.method == "GET" else ()), None):
+        pauses = list(PAUSES) if request.method == "GET" else []
+        while True:
             if (delay := self._not_before - time.monotonic()) > 0:
                 self._sleep(delay)
-            response, asked = None, 0.0
+            asked = 0.0
             try:
                 response = self._read(request)
-            except httpx.RequestError as error:
-                if pause is None or _is_tls(error) or isinstance(error, _TooSlow):
-                    raise NoReply(_explain(error)) from error
-            else:
-                if not is_temporary(response):
-                    return response
                 asked = requested_pause(response.headers)
-            if response and (pause is None or asked > self._patience):
-                return response
-            assert pause is not None
+                if not pauses or not is_temporary(response) or asked > _PATIENCE:
+                    return response
+            except httpx.RequestError as error:
+                if not pauses or _is_tls(error) or isinstance(error, _TooSlow):
+                    raise NoReply(_explain(error)) from error
+            pause = pauses.pop(0)
             if asked:
                 self._not_before = max(self._not_before, time.monotonic() + max(pause, asked))
             else:
                 self._sleep(pause)
-        raise AssertionError("the last attempt returns or raises")
 
     def _read(self, request: httpx.Request) -> httpx.Response:
-        end = time.monotonic() + self._deadline
-        try:  # httpx limits only the pause between two bytes
-            response = call_within(self._deadline, lambda: self._transport.handle_request(request))
-        except TimeoutError:
-            raise self._too_slow() from None
+        end = time.monotonic() + DEADLINE
+        response = self._begun(request)
         largest, store, size = request.extensions.get("largest", self._largest), None, 0
         body: list[bytes] = []
         with closing(response):
@@ -133,39 +123,53 @@ class Bounded(httpx.BaseTransport):
             for piece in response.iter_bytes():
                 size += len(piece)
                 if size > largest:
-                    raise TooLarge
+                    raise NoReply(f"it sent more than {largest} bytes, which were not read")
                 if time.monotonic() > end + size / _SLOWEST:
-                    raise self._too_slow()
+                    raise _TooSlow
                 (store.write if store else body.append)(piece)
         response.headers.pop("Content-Encoding", None)
         return httpx.Response(response.status_code, headers=response.headers, content=b"".join(body))
 
-    def _too_slow(self) -> httpx.ReadTimeout:
-        return _TooSlow(f"it did not finish its answer within {self._deadline:g} s")
+    def _begun(self, request: httpx.Request) -> httpx.Response:
+        """Return a reply whose headers came in time: httpx limits only the pause between two bytes.
+
+        After DEADLINE the thread is abandoned: it ends with its connection, at the latest with the process.
+        """
+        begun = Future[httpx.Response]()
+
+        def send() -> None:
+            try:
+                begun.set_result(self._transport.handle_request(request))
+            except BaseException as error:  # any exception is raised in the waiting thread
+                begun.set_exception(error)
+
+        threading.Thread(target=send, name="request", daemon=True).start()
+        try:
+            return begun.result(DEADLINE)
+        except TimeoutError:
+            raise _TooSlow from None
 
     def close(self) -> None:
         """Close the connections."""
         self._transport.close()
 
 
-#: Bytes of a file that a server without ranges may send.
-LARGEST_FILE = 8 * 2**30
-
-
 class _TooSlow(httpx.ReadTimeout):
-    """A reply that began and did not end in time."""
+    """A reply that did not end in time."""
+
+    def __init__(self) -> None:
+        super().__init__(f"it did not finish its answer within {DEADLINE:g} s")
 
 
 class Client:
-    """Requests to a service at ``home`` and its redirects.
+    """Requests to a service at ``home`` and its redirects, whose replies have at most ``largest`` bytes."""
 
-    ``timeout`` limits the seconds without a byte; the other limits are those of Bounded.
-    """
-
-    def __init__(self, home: httpx.URL, *, timeout: httpx.Timeout, **limits: Any) -> None:
+    def __init__(
+        self, home: httpx.URL, largest: int, *, transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], object] | None = None,
+    ) -> None:  # fmt: skip
         self.home = home
-        self._timeout = timeout
-        self._transport = Bounded(**limits)
+        self._transport = Bounded(largest, transport, sleep)
         # Not every user closes a client of GitLab, which lives as long as its step.
         weakref.finalize(self, self._transport.close)
 
@@ -179,7 +183,7 @@ class Client:
     ) -> httpx.Response:  # fmt: skip
         """Return the complete reply, regardless of status; the headers ``secret`` go only to the origin of ``url``.
 
-        ``source`` is the URL that has led to ``url``, by default ``home``.  Raises NoReply, and TooLarge.
+        ``source`` is the URL that has led to ``url``, by default ``home``.  Raises NoReply.
         """
         origin, source = url, source or self.home
         for _ in range(_REDIRECTS + 1):
@@ -192,7 +196,7 @@ class Client:
             # Not an httpx client: it would keep cookies, which takes as much processor time as the rest of a request.
             request = httpx.Request(
                 method, url, headers={**_DEFAULTS, **headers, **own}, json=content,
-                extensions={"timeout": self._timeout.as_dict(), **extensions},
+                extensions={"timeout": TIMEOUT.as_dict(), **extensions},
             )  # fmt: skip
             response = self._transport.handle_request(request)
             response.request = request

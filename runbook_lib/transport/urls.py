@@ -6,12 +6,13 @@ Nothing here uses the network: a name is judged only by its text.
 import ipaddress
 import re
 import socket
+from urllib.parse import urlsplit
 
 from runbook_lib.errors import RunbookError
 
 # Strict on purpose: if two libraries parse an unusual URL differently, a request could reach another host.
 _ADDRESS = re.compile(
-    r"(?P<scheme>https?)://(?:(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)|\[(?P<six>[0-9A-Fa-f:.]+)\])"
+    r"https?://(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])"
     r"(?::(?P<port>[0-9]{1,5}))?(?:/[A-Za-z0-9._~/-]*)?"
 )
 
@@ -22,42 +23,31 @@ def service_address(name: str, text: str, example: str) -> str:
     Raises RunbookError for text that is not a web URL, for a URL with a user name, password, query or fragment, and for
     one that would expose the token on the network.  The message does not repeat the URL, which may contain a password.
     """
-    match = _parse(text)
-    if match is None:
+    if not is_address(text):
         raise RunbookError(
             f"{name} is not a URL such as {example}: only scheme, host, port and path, without a user name, "
             "password, query or fragment. Nothing was sent."
         )
-    host = match["host"] or match["six"]
-    if not is_private(match["scheme"], host):
+    parts = urlsplit(text)
+    if not is_private(parts.scheme, parts.hostname):
         raise RunbookError(
-            f"{name} leads to {host} over plain http://, where others on the network could read the token. Nothing was "
-            f"sent. Use its https:// URL, such as {example}."
+            f"{name} leads to {parts.hostname} over plain http://, where others on the network could read the token. "
+            f"Nothing was sent. Use its https:// URL, such as {example}."
         )
     return text
 
 
 def is_address(text: str) -> bool:
     """Return True if the text is a web URL with only scheme, host, port and path."""
-    return _parse(text) is not None
-
-
-def _parse(text: str) -> re.Match[str] | None:
     match = _ADDRESS.fullmatch(text)
-    if match and 0 < int(match["port"] or 443) < 65536:
-        return match
-    return None
+    return match is not None and 0 < int(match["port"] or 443) < 65536
 
 
 def is_loopback(host: str | None) -> bool:
     """Return True if a host is this machine: ``localhost``, 127.0.0.0/8, ::1, or an IPv6 form of such an IPv4."""
     name = (host or "").lower().strip("[]")
-    if name == "localhost":
-        return True
-    try:
-        return _unmapped(ipaddress.ip_address(name)).is_loopback
-    except ValueError:
-        return False
+    address = _ip(name)
+    return name == "localhost" or (address is not None and address.is_loopback)
 
 
 def is_private(scheme: str, host: str | None) -> bool:
@@ -83,9 +73,8 @@ def _distance(host: str | None) -> int:
     name = (host or "").lower().strip("[]").rstrip(".")
     if name == "localhost" or name.endswith(".localhost"):
         return 0
-    try:
-        address = _unmapped(ipaddress.ip_address(name))
-    except ValueError:
+    address = _ip(name)
+    if address is None:
         try:  # resolvers also accept 127.1, 0x7f.0.0.1 and 2130706433
             address = ipaddress.IPv4Address(socket.inet_aton(name))
         except (OSError, ValueError):
@@ -95,7 +84,10 @@ def _distance(host: str | None) -> int:
     return 2 if address.is_global else 1
 
 
-def _unmapped(
-    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
-) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return an address, as IPv4 where IPv6 only wraps it; None for any other text."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
     return getattr(address, "ipv4_mapped", None) or address

@@ -11,24 +11,19 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import cached_property
 from typing import IO, Self, TypeVar
 
 import httpx
 
 from runbook_lib.errors import Unreachable
 from runbook_lib.transport.downloads import Address, MissingFile
-from runbook_lib.transport.http import Client, DirectOrProxied, NoReply, is_temporary, pause_sentence
-from runbook_lib.transport.limits import TooLarge
+from runbook_lib.transport.http import Client, NoReply, is_temporary, pause_sentence
 from runbook_lib.transport.urls import is_private
 
-_TIMEOUT = httpx.Timeout(30, connect=10)  # seconds without a byte
-_DEADLINE = 60.0  # seconds for a reply, beside those that its bytes take
-PAUSES = (0.5, 2.0, 8.0)  # seconds before each further attempt
-_PATIENCE = 120.0  # seconds; if a server asks for a longer pause, the user has to retry
 _REFUSAL = 2**16  # bytes of a reply that is no file
 # int() refuses numbers of thousands of digits, and no file has more bytes than this.
-_NUMBER = "([0-9]{1,18})"
-_PART, _UNSATISFIED = re.compile(rf"bytes {_NUMBER}-{_NUMBER}/{_NUMBER}"), re.compile(rf"bytes \*/{_NUMBER}")
+_PART = re.compile(r"bytes (?:([0-9]{1,18})-([0-9]{1,18})|\*)/([0-9]{1,18})")
 
 #: Meanings of replies without a file.
 _MISSING = {
@@ -50,55 +45,45 @@ class Web:
         self._workers, self._transport = workers, transport
         self.stopped = threading.Event()
         self._sleep = sleep or self.stopped.wait
-        self._client: Client | None = None
-        self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stopped.set()
-        if self._client:
-            self._client.close()
+        if "client" in vars(self):
+            self.client.close()
 
     def open(self, address: Address) -> "RemoteFile":
         """Return a file for reading; no request is sent yet.  Raises Unreachable like RemoteFile."""
         return RemoteFile(self, address)
 
-    @property
+    @cached_property
     def client(self) -> Client:
         """The client of all threads.  Raises RunbookError if no connection can be set up."""
-        with self._lock:
-            if self._client is None:
-                transport = self._transport or DirectOrProxied(2 * self._workers)
-                self._client = Client(
-                    httpx.URL(""), timeout=_TIMEOUT, deadline=_DEADLINE, largest=_REFUSAL, pauses=PAUSES,
-                    patience=_PATIENCE, transport=transport, sleep=self._sleep,
-                )  # fmt: skip
-            return self._client
+        return Client(httpx.URL(""), _REFUSAL, transport=self._transport, sleep=self._sleep)
 
     def each(
-        self, threads: int, work: Callable[[T], R], items: Sequence[T], name: Callable[[T], str],
+        self, work: Callable[[T], R], items: Sequence[T], name: Callable[[T], str],
         progress: Callable[[int, int, str], object] | None = None,
     ) -> tuple[R, ...]:  # fmt: skip
-        """Return the results of ``work`` for all items, in order, computed in that many threads.
+        """Return the results of ``work`` for all items, in order, computed in all threads.
 
         ``progress`` receives the number of results, the number of items, and the name of the last item.  An exception,
         Ctrl-C too, stops all requests, so that no thread is waited for.
         """
-        pool, finished = ThreadPoolExecutor(threads, thread_name_prefix="downloads"), False
+        pool = ThreadPoolExecutor(self._workers, thread_name_prefix="downloads")
         try:
             futures = {pool.submit(work, item): item for item in items}
             for done, future in enumerate(as_completed(futures), 1):
                 future.result()
                 if progress:
                     progress(done, len(items), name(futures[future]))
-            results = tuple(future.result() for future in futures)
-            finished = True
-            return results
+            return tuple(future.result() for future in futures)
+        except BaseException:
+            self.stopped.set()
+            raise
         finally:
-            if not finished:
-                self.stopped.set()
             pool.shutdown(cancel_futures=True)
 
 
@@ -124,32 +109,39 @@ class RemoteFile:
 
         Raises MissingFile or Unreachable; for a server without ranges OSError, if the file cannot be stored.
         """
-        if self._complete:
-            return os.pread(self._complete.fileno(), size, start)
-        response = self._request(self._stored, start, size)
-        if response.status_code in (401, 403, 404) and self._stored != self._origin:  # the storage's URL has expired
-            response = self._request(self._origin, start, size)
+        if not self._complete:
+            response = self._request(self._stored, start, size)
+            if (
+                response.status_code in (401, 403, 404) and self._stored != self._origin
+            ):  # the storage's URL has expired
+                response = self._request(self._origin, start, size)
+            self._require_file(response)
+            self._stored = response.url
+            if not self._complete:
+                return self._checked(response, start, size)
+        return os.pread(self._complete.fileno(), size, start)
+
+    def _require_file(self, response: httpx.Response) -> None:
+        """Raise MissingFile or Unreachable for a refusal."""
         host, status = response.url.host, response.status_code
         if is_temporary(response):
-            problem = (
-                f"it answers HTTP {status}" if status >= 500 else f"it limits the rate of requests (HTTP {status})"
-            )
+            problem = "it answers" if status >= 500 else "it limits the rate of requests:"
             pause = pause_sentence(response.headers)
-            raise Unreachable(f"{host} could not be read: {problem}.{pause} Try again later.")
+            raise Unreachable(f"{host} could not be read: {problem} HTTP {status}.{pause} Try again later.")
         if problem := _MISSING.get(status, ""):
             raise MissingFile(f"{host} {problem} (HTTP {status})")
-        self._stored = response.url
-        if self._complete:
-            return os.pread(self._complete.fileno(), size, start)
-        content_range = response.headers.get("Content-Range", "")
-        if status == 416 and (match := _UNSATISFIED.fullmatch(content_range)):
-            self.size = int(match[1])
-            return b""
-        match = _PART.fullmatch(content_range)
-        if status != 206 or match is None:
+
+    def _checked(self, response: httpx.Response, start: int, size: int) -> bytes:
+        """Return the part in a reply, if it is the one that was requested."""
+        host, status = response.url.host, response.status_code
+        match = _PART.fullmatch(response.headers.get("Content-Range", ""))
+        if match is None or status != (206 if match[1] else 416):
             raise Unreachable(f"{host} answered a request for a file with an unusable HTTP {status}.")
-        first, last, self.size = map(int, match.groups())
-        if first != start or not last - first + 1 == len(response.content) == min(size, self.size - first):
+        self.size = int(match[3])
+        if status == 416:
+            return b""
+        length = int(match[2]) - int(match[1]) + 1
+        if int(match[1]) != start or not length == len(response.content) == min(size, self.size - start):
             raise Unreachable(f"{host} sent a different part of the file than requested.")
         return response.content
 
@@ -171,8 +163,6 @@ class RemoteFile:
             )  # fmt: skip
         except NoReply as error:
             raise Unreachable(f"{host} could not be read: {error}. Try again later.") from error
-        except TooLarge as error:
-            raise Unreachable(f"{host} sent more than was requested, which was not read.") from error
         if response.status_code == 200:
             stored[-1].flush()
             self.size, self._complete = stored[-1].tell(), stored[-1]

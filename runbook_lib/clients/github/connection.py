@@ -24,8 +24,7 @@ from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.text.redact import Redactor
 from runbook_lib.transport import urls
 from runbook_lib.transport.downloads import Address
-from runbook_lib.transport.http import USER_AGENT, Bounded
-from runbook_lib.transport.limits import TooLarge
+from runbook_lib.transport.http import TIMEOUT, USER_AGENT, Bounded
 
 if TYPE_CHECKING:
     import githubkit
@@ -33,12 +32,8 @@ if TYPE_CHECKING:
 _API = "https://api.github.com"
 # Version 2026-03-10 removed merge_commit_sha, the commit that CI really tests, from pull requests.
 VERSION = "2022-11-28"
-TIMEOUT = httpx.Timeout(30, connect=10)  # seconds without a byte
-DEADLINE = 60.0  # seconds for a complete reply
 _LARGEST_CACHE = 16 * 2**20  # bytes of replies that are stored with their ETag
-PAUSES = (0.5, 2.0)  # seconds before each further attempt
 _ROOTS = ("/user", "/search/")  # the paths that are not below a repository
-_PATIENCE = 10.0  # seconds; if GitHub asks for a longer pause, the user has to retry
 
 T = TypeVar("T")
 
@@ -65,10 +60,7 @@ class GitHubConnection:
         self._url = httpx.URL(urls.service_address("GITHUB_API_URL", env.get("GITHUB_API_URL") or _API, _API))
         self._token = _token_for(env, str(self._url))
         self._redactor = Redactor({**env, "GITHUB_TOKEN": self._token})
-        self._transport = Bounded(
-            deadline=DEADLINE, largest=replies.LARGEST, pauses=PAUSES, patience=_PATIENCE, transport=transport,
-            sleep=sleep,
-        )  # fmt: skip
+        self._transport = Bounded(replies.LARGEST, transport, sleep)
         # githubkit keeps its connections in a context variable, and every cell of a notebook has a context of its own.
         self._context = contextvars.copy_context()
         # ETag, content and "has a further page" by request: an unchanged reply does not count against the rate limit.
@@ -183,8 +175,6 @@ class GitHubConnection:
             text = refused.text.replace(self._token, "***")
             raise refusal(failed, self.repository, refused.status_code, refused.headers, text) from error
         except RequestError as error:
-            if isinstance(error.exc, TooLarge):
-                raise replies.too_large(problem) from error
             raise Transient(f"{problem} cannot be reached: {error.exc}. Check the network, then try again.") from error
         except (GitHubException, ValueError, OverflowError) as error:  # such as an invalid Retry-After
             raise Unreachable(f"{failed}: the reply is not one of GitHub's.") from error

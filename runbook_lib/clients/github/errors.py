@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from runbook_lib.clients.replies import one_line
+from runbook_lib.clients.replies import one_line, parse_json
 from runbook_lib.errors import RunbookError, Unreachable
-from runbook_lib.transport.limits import TooLarge, parse_json
 
 LOGIN_ADVICE = "Set GITHUB_TOKEN, or log in with `gh auth login`."
 RIGHTS = (
@@ -68,7 +67,7 @@ def _message(text: str) -> str:
         if not isinstance(details, list):
             details = [details]
         parts = [document.get("message"), *map(_detail, details)]
-    except (ValueError, AttributeError, TooLarge):
+    except (ValueError, AttributeError):
         return ""
     message = "; ".join(one_line(str(part)) for part in parts if part)
     if not message:

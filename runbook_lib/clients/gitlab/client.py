@@ -19,12 +19,7 @@ from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.transport import urls
 from runbook_lib.transport.downloads import Address
 from runbook_lib.transport.http import Client, NoReply, pause_sentence
-from runbook_lib.transport.limits import TooLarge, parse_json
 
-TIMEOUT = 30.0  # seconds without a byte
-DEADLINE = 60.0  # seconds for a complete reply
-PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)  # seconds before each further attempt, unless the server names more
-_PATIENCE = 120.0  # seconds; if a server asks for a longer pause, the user has to retry
 _TOKEN_FOR = {
     "read_api": "GITLAB_PROJECT, and that the token has the scope read_api",
     "api": "GITLAB_PROJECT, and that the token has the scope api and your role in the project is Developer or higher",
@@ -48,10 +43,7 @@ class GitLab:
             raise RunbookError("GITLAB_PROJECT is not a project's path (group/name) or number.")
         self.name, self._token = project, token
         self._api = f"{url.rstrip('/')}/api/v4/projects/{quote(project, safe='')}"
-        self._client = Client(
-            httpx.URL(url), timeout=httpx.Timeout(TIMEOUT), deadline=DEADLINE, largest=replies.LARGEST,
-            pauses=PAUSES, patience=_PATIENCE, transport=transport, sleep=sleep,
-        )  # fmt: skip
+        self._client = Client(httpx.URL(url), replies.LARGEST, transport=transport, sleep=sleep)
 
     def project(self) -> Project:
         """Return the project itself."""
@@ -143,8 +135,6 @@ class GitLab:
                 method, httpx.URL(f"{self._api}{path}"), {"Accept-Encoding": "gzip"},
                 secret={"PRIVATE-TOKEN": self._token}, content=content, follow=method == "GET",
             )  # fmt: skip
-        except TooLarge as error:
-            raise replies.too_large(self._problem(action)) from error
         except NoReply as error:
             raise Unreachable(f"{self._problem(action)} cannot be reached: {error}. Try again later.") from error
 
@@ -181,8 +171,8 @@ class GitLab:
 def _message(body: bytes) -> str:
     """Return GitLab's own message about a refusal; empty if there is none."""
     try:
-        document = parse_json(body)
-    except (ValueError, TooLarge):
+        document = replies.parse_json(body)
+    except ValueError:
         return ""
     if not isinstance(document, dict):
         return ""

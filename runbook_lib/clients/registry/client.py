@@ -8,7 +8,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self, TypeVar
 
 import httpx
@@ -17,15 +16,14 @@ from runbook_lib.clients.registry.connection import Connection, document_of, par
 from runbook_lib.clients.registry.credentials import Credential, docker, ngc
 from runbook_lib.errors import CannotTell, Unreachable
 from runbook_lib.images.reference import LONGEST_TAG, Image, ImageRef, PlatformImage
+from runbook_lib.transport.http import join
 
 _OCI, _DOCKER = "application/vnd.oci.image", "application/vnd.docker.distribution"
 _INDEXES = (f"{_OCI}.index.v1+json", f"{_DOCKER}.manifest.list.v2+json")
 _MANIFESTS = (f"{_OCI}.manifest.v1+json", f"{_DOCKER}.manifest.v2+json")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
-_PAGES, _MEMBERS = 100, 50  # more pages of tags, or more platforms, than any real image has
-_TAGS = 100_000
+_MEMBERS, _TAGS = 50, 100_000  # more platforms, and more tags, than any real image has
 _LISTING = 60.0  # seconds for all pages of tags
-_THREADS = 4  # requests side by side
 _HUB = "registry-1.docker.io"  # the host of Docker's own registry, docker.io
 
 T = TypeVar("T")
@@ -37,7 +35,7 @@ class OciRegistry(Connection):
     @classmethod
     def connect(
         cls, ref: ImageRef, env: Mapping[str, str] = os.environ, *,
-        transport: httpx.BaseTransport | None = None, sleep: Callable[[float], None] = time.sleep,
+        transport: httpx.BaseTransport | None = None, sleep: Callable[[float], None] | None = None,
     ) -> Self:  # fmt: skip
         """Return the repository of ``ref``, at RUNBOOK_REGISTRY or else at its own registry.  Sends nothing yet.
 
@@ -73,21 +71,13 @@ class OciRegistry(Connection):
                 f"{self.name}:{reference} has {len(members)} platforms, unlike any usable image. "
                 "Choose another tag, or report it to the publisher of the image."
             )
-        platforms: dict[str, PlatformImage] = {}
-        with ThreadPoolExecutor(_THREADS) as pool:
-            for name, platform in pool.map(self._member, members):
-                platforms.setdefault(name, platform)  # if there are two for a platform, container engines use the first
-        return Image(digest, platforms)
+        # If there are two for a platform, container engines use the first.
+        return Image(digest, dict(map(self._member, reversed(members))))
 
     def tags(self) -> list[str]:
         """Return every tag, in the registry's order; empty if there is no such repository."""
-        path = "tags/list?n=1000"
-        tags: list[str] = []
-        end = time.monotonic() + _LISTING
-        for _ in range(_PAGES):
-            answer = self.get(path, "application/json")
-            if answer is None:
-                return []
+        path, tags, end = "tags/list?n=1000", list[str](), time.monotonic() + _LISTING
+        while (answer := self.get(path, "application/json")) is not None:
             document = document_of(answer)
             # Distribution returns null after the last tag was removed.
             if document != {"name": self.repository, "tags": None}:
@@ -97,28 +87,18 @@ class OciRegistry(Connection):
                 tags += listed
             if len(tags) > _TAGS:
                 raise CannotTell(f"The list of tags of {self.name} has more than {_TAGS} entries, which were not read.")
-            query = self._next_page(answer)
-            if query is None:
+            if not (following := answer.links.get("next", {}).get("url", "")):
                 return tags
+            target = join(answer.url, following)
+            if target.host != answer.url.host:
+                raise CannotTell(f"The list of tags of {self.name} continues on another host, {target.host}: not read.")
             if time.monotonic() > end:
                 raise Unreachable(
                     f"The list of tags of {self.name} did not end within {_LISTING:g} s, after {len(tags)} tags. "
                     "Try again later."
                 )
-            path = f"tags/list?{query}"
-        raise CannotTell(f"The list of tags of {self.name} has more than {_PAGES} pages, which were not read.")
-
-    def _next_page(self, answer: httpx.Response) -> str | None:
-        match = re.search(r'<([^<>]*)>\s*;[^,<]*\brel="?next\b', answer.headers.get("Link", ""))
-        if match is None:
-            return None
-        try:
-            target = answer.url.join(match[1])
-        except httpx.InvalidURL:
-            raise CannotTell(f"The list of tags of {self.name} has an invalid URL for its next page.") from None
-        if target.host != answer.url.host:
-            raise CannotTell(f"The list of tags of {self.name} continues on another host, {target.host}: not followed.")
-        return target.query.decode()
+            path = f"tags/list?{target.query.decode()}"
+        return []
 
     def _member(self, descriptor: Mapping[str, Any]) -> tuple[str, PlatformImage]:
         digest = self._take(descriptor, "digest", str)
@@ -139,20 +119,14 @@ class OciRegistry(Connection):
         system, architecture = (self._take(config, field, str) for field in ("os", "architecture"))
         inner = self._take(config, "config", dict, default={})
         env, labels = self._take(inner, "Env", list, default=[]), self._take(inner, "Labels", dict, default={})
-        name = architecture
-        if system != "linux":
-            name = f"{system}/{architecture}"
-        variables = dict(str(entry).partition("=")[::2] for entry in env)
         sizes = [self._take(part, "size", int) for part in parts]
         if not all(0 <= size < 2**63 for size in sizes):
             raise CannotTell(f"{self.name} has a part of an image with an invalid size.")
-        return (
-            name,
-            PlatformImage(
-                digest, sum(sizes), variables, {str(name): str(value) for name, value in labels.items()},
-                self._take(config, "created", str, default=""),
-            ),
+        image = PlatformImage(
+            digest, sum(sizes), dict(str(entry).partition("=")[::2] for entry in env),
+            {str(name): str(value) for name, value in labels.items()}, self._take(config, "created", str, default=""),
         )  # fmt: skip
+        return architecture if system == "linux" else f"{system}/{architecture}", image
 
     def _manifest(self, reference: str) -> tuple[Mapping[str, Any], str] | None:
         """Return the manifest or index of a tag or a digest, with its digest, or None if there is none."""

@@ -1,4 +1,4 @@
-"""HTTP to one repository of an OCI registry: sign-in, time limits, few retries, bounded replies.
+"""HTTP to one repository of an OCI registry: sign-in, and replies that are not a registry's.
 
 Nothing here knows about manifests.  Standards: the OCI distribution specification and the token
 challenge of the distribution project, used by nvcr.io and most others.
@@ -6,24 +6,18 @@ challenge of the distribution project, used by nvcr.io and most others.
 
 import functools
 import re
-import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import httpx
 
 from runbook_lib.clients.registry.credentials import Credential
-from runbook_lib.errors import CannotTell, RunbookError, Unreachable
+from runbook_lib.clients.replies import parse_json
+from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.transport import urls
 from runbook_lib.transport.http import Client, NoReply, is_same_origin, is_temporary, pause_sentence
-from runbook_lib.transport.limits import TooLarge, parse_json
 
 _LARGEST = 4 * 2**20  # bytes; the specification lets a registry refuse larger manifests
-TIMEOUT = httpx.Timeout(10, connect=5)  # seconds
-DEADLINE = 30.0  # seconds for a complete reply
-_PAUSES = (0.5, 1.5)  # seconds before each further attempt
-_PATIENCE = 10.0  # seconds; if a registry asks for a longer pause, the user has to retry
 
 
 class Connection:
@@ -36,16 +30,12 @@ class Connection:
 
     def __init__(
         self, address: httpx.URL, repository: str, find: Callable[[], Credential] = Credential, *,
-        transport: httpx.BaseTransport | None = None, sleep: Callable[[float], None] = time.sleep,
+        transport: httpx.BaseTransport | None = None, sleep: Callable[[float], None] | None = None,
     ) -> None:  # fmt: skip
         self.address, self.repository = address, repository
         self._credentials = functools.cache(find)
         self._authorization: dict[str, str] = {}
-        self._signing = threading.Lock()
-        self._client = Client(
-            address, timeout=TIMEOUT, deadline=DEADLINE, largest=_LARGEST, pauses=_PAUSES, patience=_PATIENCE,
-            transport=transport, sleep=sleep,
-        )  # fmt: skip
+        self._client = Client(address, _LARGEST, transport=transport, sleep=sleep)
 
     @property
     def name(self) -> str:
@@ -56,16 +46,16 @@ class Connection:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections."""
         self._client.close()
 
     def get(self, path: str, accept: str) -> httpx.Response | None:
         """Return the reply to GET ``/v2/<repository>/<path>``; None if the registry does not have it."""
-        url = self.address.join(f"/v2/{self.repository}/{path}")
-        answer = self._signed_in(url, {"Accept": accept})
+        url, headers = self.address.join(f"/v2/{self.repository}/{path}"), {"Accept": accept}
+        answer = self._request(url, headers, self._authorization)
+        # A challenge from a redirect's target is not the registry's, so it gets nothing.
+        if answer.status_code == 401 and is_same_origin(answer.url, self.address):
+            self._authorization = self._sign_in(answer.headers.get("WWW-Authenticate", ""))
+            answer = self._request(url, headers, self._authorization)
         if answer.status_code in (401, 403):
             raise Unreachable(f"{self.name} refuses read access (HTTP {answer.status_code}). {self._advice()}")
         if "html" in answer.headers.get("Content-Type", ""):
@@ -79,18 +69,6 @@ class Connection:
             raise Unreachable(f"{self.name} answered with an unexpected HTTP {answer.status_code}. Try again later.")
         return answer
 
-    def _signed_in(self, address: httpx.URL, headers: Mapping[str, str]) -> httpx.Response:
-        """Return the reply to a request, after signing in if the registry wants that."""
-        authorization = self._authorization
-        answer = self._request(address, headers, authorization)
-        # A challenge from a redirect's target is not the registry's, so it gets nothing.
-        if answer.status_code != 401 or not is_same_origin(answer.url, self.address):
-            return answer
-        with self._signing:
-            if self._authorization is authorization:  # otherwise another thread has signed in in the meantime
-                self._authorization = self._sign_in(answer.headers.get("WWW-Authenticate", ""))
-        return self._request(address, headers, self._authorization)
-
     def _sign_in(self, text: str) -> dict[str, str]:
         """Return the header that a challenge asks for.
 
@@ -99,17 +77,17 @@ class Connection:
         header = self._credentials().header if _is_private(self.address) else {}
         bearer = re.search(r"\bBearer\s+(.*)", text, re.IGNORECASE)
         fields = dict(re.findall(r'(?<!\w)(\w+)="([^"]*)"', bearer[1])) if bearer else {}
-        realm = web_address(fields.get("realm", ""))
+        realm = _web_address(fields.get("realm", ""))
         wants_password = bearer is None and re.search(r"\bBasic\b", text, re.IGNORECASE) is not None
         if wants_password and header:
             return header
         if realm is None:
             kind = "a password" if wants_password else "an unknown kind of login"
             raise Unreachable(f"{self.name} requires {kind}. {self._advice()}")
-        secret = header if _is_private(realm) else {}
         # Our own scope, because the challenge's may include pushing.
         scope = f"repository:{self.repository}:pull"
         url = realm.copy_merge_params({"service": fields.get("service", ""), "scope": scope})
+        secret = header if _is_private(realm) else {}
         answer = self._request(url, {"Accept": "application/json"}, secret, follow=False)
         if answer.status_code != 200:
             raise Unreachable(f"{url.host} issued no token (HTTP {answer.status_code}). {self._advice(url)}")
@@ -122,14 +100,13 @@ class Connection:
 
     def _advice(self, token_service: httpx.URL | None = None) -> str:
         """Return advice after a refusal, by the token service if one is given."""
-        host = self.address.netloc.decode()
+        host, credential = self.address.netloc.decode(), self._credentials()
         for url in (self.address, token_service):
             if url and not _is_private(url):
                 return (
                     f"No credentials were sent, because {url.netloc.decode()} uses plain HTTP, where anybody "
                     "may read them or answer in its place: set RUNBOOK_REGISTRY to an https:// address of the registry."
                 )
-        credential = self._credentials()
         if not credential.secret:
             return (
                 f"{credential.problem} If the image is not public, set NGC_API_KEY to a key with access, or for a "
@@ -149,32 +126,29 @@ class Connection:
         try:
             response = self._client.request("GET", url, headers, secret=secret, follow=follow)
         except NoReply as error:
-            raise self._unreachable(url, str(error)) from error
-        except TooLarge as error:
-            raise CannotTell(f"{url.host} sends more than {_LARGEST} bytes for {self.name}.") from error
+            raise self._unreachable(url, f"{error}.") from error
         if is_temporary(response):
-            problem = f"it answers HTTP {response.status_code}"
-            raise self._unreachable(url, problem, pause_sentence(response.headers))
+            pause = pause_sentence(response.headers)
+            raise self._unreachable(url, f"it answers HTTP {response.status_code}.{pause}")
         return response
 
-    def _unreachable(self, url: httpx.URL, problem: str, pause: str = "") -> Unreachable:
+    def _unreachable(self, url: httpx.URL, problem: str) -> Unreachable:
         return Unreachable(
-            f"The registry {self.name} could not be read at {url.host}: {problem}.{pause} "
+            f"The registry {self.name} could not be read at {url.host}: {problem} "
             "Try again later, check network and proxy, or set RUNBOOK_REGISTRY to a different URL for the registry."
         )
 
 
 def document_of(answer: httpx.Response) -> Any:
-    """Return a reply's JSON.  Raises Unreachable if it is not JSON, and CannotTell for too many values."""
+    """Return a reply's JSON.  Raises Unreachable if it is not JSON, or has too many values."""
     try:
         return parse_json(answer.content)
-    except TooLarge:
-        raise CannotTell(f"{answer.url.host} sent too much JSON for a registry, which was not read.") from None
     except ValueError:
-        raise Unreachable(f"{answer.url.host} sent something that is not JSON. Try again later.") from None
+        host = answer.url.host
+        raise Unreachable(f"{host} sent something that is not JSON, or too much of it. Try again later.") from None
 
 
-def web_address(text: str) -> httpx.URL | None:
+def _web_address(text: str) -> httpx.URL | None:
     """Return a web URL; None for anything else."""
     try:
         url = httpx.URL(text)
@@ -189,8 +163,7 @@ def _is_private(url: httpx.URL) -> bool:
 
 def parse_address(text: str) -> httpx.URL:
     """Return the URL in RUNBOOK_REGISTRY.  Raises RunbookError without the text, which may contain a password."""
-    address = web_address(text)
-    if address is None or not urls.is_address(text) or address.path != "/":
+    if not urls.is_address(text) or (address := httpx.URL(text)).path != "/":
         raise RunbookError(
             "RUNBOOK_REGISTRY is not the URL of a registry: expected only scheme, host and port, such as "
             "http://127.0.0.1:5001 or https://mirror.example.com, or nvcr.io=https://mirror.example.com for one only."

@@ -12,10 +12,10 @@ import httpx
 import pytest
 
 from runbook_lib.clients import replies
-from runbook_lib.clients.github import connection
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
+from runbook_lib.transport import http
 from runbook_lib.world.once import once
 
 TOKEN = "ghp_secretsecretsecret"
@@ -48,7 +48,7 @@ RUN = {
 
 @pytest.fixture
 def connect(monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect]:
-    monkeypatch.setattr(connection, "PAUSES", (0, 0))
+    monkeypatch.setattr(http, "PAUSES", (0, 0))
     opened: list[GitHub] = []
 
     def connect(handler: Handler) -> GitHub:
@@ -371,7 +371,7 @@ def test_an_unanswered_request_is_not_a_success(connect: Connect, answered: http
 
 
 def test_a_slow_reply_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, connect: Connect) -> None:
-    monkeypatch.setattr(connection, "DEADLINE", 0.2)
+    monkeypatch.setattr(http, "DEADLINE", 0.2)
     finish = threading.Event()
 
     def wait(_: httpx.Request) -> httpx.Response:

@@ -340,57 +340,29 @@ def test_the_files_of_podman_are_known_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "kept", [{"credHelpers": {"ghcr.io": "test"}}, {"credsStore": "test", "auths": {"ghcr.io": {}}}]
-)
-def test_a_credential_helper_is_queried_for_the_registry(fake: Fake, tmp_path: Path, kept: object) -> None:
-    fake.answers["*"] = challenge("https://ghcr.io/token")
-    env = login(tmp_path, kept)
-    helper = tmp_path / "docker-credential-test"
-    helper.write_text(
-        '#!/bin/sh\nread -r host; [ "$1 $host" = "get ghcr.io" ] || exit 1\n'
-        'echo \'{"ServerURL": "ghcr.io", "Username": "ada", "Secret": "pass:word"}\'\n'
-    )
-    helper.chmod(0o755)
-    assert ghcr(fake, env).tags() == ["26.04-py3"]
-    assert fake.tokens[0].headers["Authorization"] == f"Basic {AUTH['auth']}"
-
-
-@pytest.mark.parametrize(
-    ("document", "helper", "said"),
+    ("document", "said"),
     [
-        ("{", None, "config.json is not JSON"),
-        ([], None, ""),
-        ({"auths": 1, "credHelpers": [], "credsStore": 1}, None, ""),
-        ({"auths": {"ghcr.io": {}}}, None, ""),
-        ({"auths": {"ghcr.io": {"auth": "ä"}}}, None, "cannot be read"),
-        ({"auths": {"ghcr.io": {"auth": AUTH["auth"], "identitytoken": "x"}}}, None, "an identity token"),
-        ({"credHelpers": {"ghcr.io": "../evil"}}, None, "is not the name of a credential helper"),
-        ({"credHelpers": {"ghcr.io": "gone"}}, None, "docker-credential-gone is not on PATH"),
-        ({"credHelpers": {"ghcr.io": "test"}}, "echo credentials not found in native keychain; exit 1", ""),
-        ({"credHelpers": {"ghcr.io": "test"}}, "echo secret; exit 3", "docker-credential-test failed (status 3)"),
-        ({"credHelpers": {"ghcr.io": "test"}}, "echo secret", "gave no user name and password"),
-        (
-            {"credHelpers": {"ghcr.io": "test"}},
-            """echo '{"Username": "<token>", "Secret": "secret"}'""",
-            "gave no user name and password",
-        ),
+        ("{", "config.json could not be read for credentials: it is not JSON"),
+        ([], ""),
+        ({"auths": 1, "credHelpers": [], "credsStore": 1}, ""),
+        ({"auths": {"ghcr.io": {}}}, ""),
+        ({"auths": {"ghcr.io": {"auth": "ä"}}}, "cannot be read"),
+        ({"auths": {"ghcr.io": {"auth": AUTH["auth"], "identitytoken": "x"}}}, "an identity token"),
+        ({"credHelpers": {"ghcr.io": "../evil"}}, "to the helper '../evil': not asked"),
+        ({"auths": {"ghcr.io": {}}, "credsStore": "desktop"}, "to the helper 'desktop': not asked"),
     ],
 )
 def test_credentials_that_cannot_be_used_do_not_hide_what_is_public(
-    fake: Fake, tmp_path: Path, document: object, helper: str | None, said: str
+    fake: Fake, tmp_path: Path, document: object, said: str
 ) -> None:
     fake.answers["*"] = challenge("https://ghcr.io/token")
     env = login(tmp_path, document)
-    if helper:
-        (tmp_path / "docker-credential-test").write_text(f"#!/bin/sh\n{helper}\n")
-        (tmp_path / "docker-credential-test").chmod(0o755)
     assert ghcr(fake, env).tags() == ["26.04-py3"]
     assert "Authorization" not in fake.tokens[0].headers
     fake.answers["/token"] = httpx.Response(403)
     with pytest.raises(Unreachable, match="docker login ghcr") as refused:
         ghcr(fake, env).tags()
     assert said in str(refused.value)
-    assert "secret" not in str(refused.value)
 
 
 def test_a_registry_that_requires_a_password_gets_it_only_over_tls(fake: Fake, tmp_path: Path) -> None:
@@ -481,11 +453,11 @@ def test_a_passing_trouble_is_waited_out(fake: Fake, status: int) -> None:
     assert fake.slept == pytest.approx([0.5, 3.0], abs=0.1)
 
 
-def test_a_persistent_problem_is_reported_after_three_attempts(fake: Fake) -> None:
+def test_a_persistent_problem_is_reported_after_four_attempts(fake: Fake) -> None:
     fake.answers["*"] = httpx.Response(503)
     with pytest.raises(Unreachable, match=r"nvcr\.io/nvidia/pytorch .* HTTP 503"):
         fake.registry().tags()
-    assert len(fake.requests) == 3
+    assert len(fake.requests) == 4
 
 
 @pytest.mark.parametrize("value", ["3600", "Fri, 31 Dec 2100 23:59:59 GMT"])
@@ -521,7 +493,7 @@ def test_a_network_that_fails(fake: Fake, error: httpx.RequestError, sentence: s
     check, _ = verify_tag(fake.registry(), TAG, BOTH)
     assert check.status == "skipped"
     assert sentence in check.detail
-    assert len(fake.requests) == 3
+    assert len(fake.requests) == 4
 
 
 @pytest.mark.parametrize("kind", ["manifest", "config", "no digest", "a short digest", "a weak digest"])
@@ -570,20 +542,18 @@ def test_manifests_without_sense(fake: Fake, document: object, sentence: str) ->
 
 
 @pytest.mark.parametrize(
-    ("link", "sentence", "requests"),
+    ("link", "sentence"),
     [
-        (f"<{BASE}/tags/list?last=a>; rel=next", "100 pages", 100),
-        ("<https://evil.example.com/tags>; rel=next", "another host, evil.example.com: not followed", 1),
-        ("<//evil.example.com/tags>; rel=next", "another host", 1),
-        ("<//nvcr.io:port>; rel=next", "invalid URL", 1),
-        (f"<{BASE}/tags/list?last=sha256:00>; rel=next", "100 pages", 100),
+        ("<https://evil.example.com/tags>; rel=next", "another host, evil.example.com: not read"),
+        ("<//evil.example.com/tags>; rel=next", "another host"),
+        ("<//nvcr.io:port>; rel=next", "another host"),
     ],
 )
-def test_pages_that_lead_nowhere(fake: Fake, link: str, sentence: str, requests: int) -> None:
+def test_pages_that_lead_elsewhere_are_not_read(fake: Fake, link: str, sentence: str) -> None:
     fake.answers["*"] = httpx.Response(200, json={"tags": ["a"]}, headers={"Link": link})
     with pytest.raises(CannotTell, match=sentence):
         fake.registry().tags()
-    assert len(fake.requests) == requests
+    assert len(fake.requests) == 1
 
 
 def test_pages_that_come_slowly_are_not_all_waited_for(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,6 @@ from controls import Controls
 from gitlab_project import TOKEN, Faulty, GitLabServer
 
 from runbook_lib.bump.run import carry_out
-from runbook_lib.clients.github import connection
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.compute.internal_ci import logs
 from runbook_lib.compute.internal_ci import step as internal_ci
@@ -105,8 +104,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def at(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[At]:
     monkeypatch.setattr(internal_ci, "DELAYS", (0.0, 0.0))
-    monkeypatch.setattr("runbook_lib.clients.gitlab.client.PAUSES", ())
-    monkeypatch.setattr(connection, "PAUSES", (0, 0))
+    monkeypatch.setattr("runbook_lib.transport.http.PAUSES", (0, 0))
     monkeypatch.setattr(pulls, "DELAYS", (0, 0))
     monkeypatch.setenv("GITHUB_REPOSITORY", REPOSITORY)
     home = tmp_path / "home"
