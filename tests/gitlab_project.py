@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +11,7 @@ import httpx
 import pytest
 from local_server import answering
 
-from runbook_lib.clients.gitlab.models import Bridge, NoSuchRef, Pipeline, PipelineJob
+from runbook_lib.clients.gitlab.models import NoSuchRef, Pipeline
 from runbook_lib.errors import RunbookError
 from runbook_lib.transport.web import Web
 from runbook_lib.world.ports import SecondCi
@@ -32,20 +32,15 @@ _JOB = _fields(
     "duration failure_reason finished_at id name pipeline project queued_duration ref runner stage started_at status "
     "tag tag_list user web_url"
 )
-_COMMIT = _fields(
-    "author_email author_name authored_date committed_date committer_email committer_name created_at id message "
-    "parent_ids short_id title web_url"
-)
 #: Path in a project → the fields of its objects that the documentation of GitLab's REST API (version 4) names.
 PUBLISHED: Mapping[str, frozenset[str]] = {
     "": _fields("default_branch http_url_to_repo path_with_namespace ssh_url_to_repo web_url"),
     "protected_branches": _fields("id name"),
-    "repository/branches/.+": _fields("commit name protected web_url"),
     "pipelines?(/[0-9]+)?": _PIPELINE,
     "pipelines/[0-9]+/variables": _fields("key raw value variable_type"),
     "pipelines/[0-9]+/(bridges|jobs)": _JOB,
 }
-_NESTED = {"commit": _COMMIT, "downstream_pipeline": _PIPELINE, "artifacts_file": _fields("filename size")}
+_NESTED = {"downstream_pipeline": _PIPELINE, "artifacts_file": _fields("filename size")}
 
 
 def require_published(path: str, reply: Any) -> None:
@@ -173,8 +168,6 @@ class GitLabServer(httpx.BaseTransport):
             part = reply[first : last + 1]
             ends = f"bytes {first}-{first + len(part) - 1}/{len(reply)}"
             return httpx.Response(206, headers={"Content-Range": ends}, stream=httpx.ByteStream(part))
-        if reply is None:
-            return httpx.Response(404, json={"message": "404 Branch Not Found"})
         require_published(path, reply)
         return httpx.Response(200, json=reply)
 
@@ -184,14 +177,9 @@ class GitLabServer(httpx.BaseTransport):
             case [""]:
                 found = ci.project()
                 names = dict(zip(("ssh_url_to_repo", "http_url_to_repo"), found.addresses, strict=False))
-                return {"path_with_namespace": found.path, "default_branch": found.default_branch, **names}
+                return {"path_with_namespace": found.path, **names}
             case ["protected_branches"]:
                 return [{"name": name} for name in ci.protected()]
-            case ["repository", "branches", *names]:
-                if (branch := ci.branch("/".join(names))) is None:
-                    return None
-                shown = {"id": branch.commit, "title": branch.title, "author_name": branch.author}
-                return {"protected": branch.protected, "commit": {**shown, "committed_date": branch.when}}
             case ["pipeline"]:
                 asked = json.loads(request.read())
                 variables = {entry["key"]: entry["value"] for entry in asked["variables"]}
@@ -205,18 +193,12 @@ class GitLabServer(httpx.BaseTransport):
             case ["pipelines", number, "bridges"]:
                 return [bridge(each.name, each.pipeline, each.status) for each in ci.bridges(int(number))]
             case ["pipelines", number, "jobs"]:
-                return [job(each.id, each.name, each.status, stage=each.stage) for each in self._jobs(int(number))]
+                return [job(each.id, each.name, each.status, stage=each.stage) for each in ci.jobs(int(number))]
             case ["jobs", number, what]:
                 read = ci.log if what == "trace" else ci.artifact
                 with Web(1) as web:
                     return read(int(number)).open(web).part(0, 2**30)
         raise AssertionError(path)
-
-    def _jobs(self, number: int) -> Sequence[PipelineJob]:
-        try:
-            return self._second_ci.pipeline_jobs(number)
-        except RunbookError:
-            return self._second_ci.jobs(Bridge("", "", "", "", number))
 
 
 def _shown(found: Pipeline) -> dict[str, Any]:

@@ -175,10 +175,10 @@ class Checkout:
             )
         return slug_of(url)
 
-    def remote_tip(self, remote: str, branch: str, settings: Mapping[str, str] | None = None) -> str | None:
+    def remote_tip(self, remote: str, branch: str) -> str | None:
         """Return the current commit of a branch on the remote; None if the remote has no such branch."""
         ref = f"refs/heads/{branch}"
-        listed = self._remote_call(remote, "ls-remote", "--", remote, ref, settings=settings)
+        listed = self._remote_call(remote, "ls-remote", "--", remote, ref)
         return next((line.split("\t")[0] for line in listed.splitlines() if line.endswith(f"\t{ref}")), None)
 
     def fetch(self, remote: str, branch: str) -> str:
@@ -207,9 +207,9 @@ class Checkout:
         """Return True if the commit is in this clone."""
         return self.git("cat-file", "--batch-check", stdin=commit).endswith(tuple("0123456789"))
 
-    def _remote_call(self, remote: str, *arguments: str, settings: Mapping[str, str] | None = None) -> str:
+    def _remote_call(self, remote: str, *arguments: str) -> str:
         try:
-            return command.git(self.path, *arguments, settings=settings, remote=remote)
+            return command.git(self.path, *arguments, remote=remote)
         except command.NoSuchRemote as error:
             raise self._no_remote(remote) from error
         except GitFailed as error:
@@ -244,20 +244,17 @@ class Checkout:
         except OSError as error:
             raise files.cannot_write(path, error) from error
 
-    def push(
-        self, remote: str, branch: str, commit: str, *, replaces: str | None = None,
-        settings: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    def push(self, remote: str, branch: str, commit: str, *, replaces: str | None = None) -> None:
         """Push a commit as the branch, never by force.  Raises Refused if the remote refuses it.
 
         With ``replaces``, the branch is moved to the commit if it is still at that one (empty: if there is no branch
-        yet), so that the push can remove only that one's commits.  ``settings`` as in ``command.git``.
+        yet), so that the push can remove only that one's commits.
         """
         ref = f"refs/heads/{branch}"
         lease = [] if replaces is None else [f"--force-with-lease={ref}:{replaces}"]
         options = ("--quiet", "--no-follow-tags", "--recurse-submodules=no", *lease)
         try:
-            command.git(self.path, "push", *options, "--", remote, f"{commit}:{ref}", settings=settings, remote=remote)
+            command.git(self.path, "push", *options, "--", remote, f"{commit}:{ref}", remote=remote)
         except command.NoSuchRemote as error:
             raise self._no_remote(remote) from error
         except GitFailed as error:

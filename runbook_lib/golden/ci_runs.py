@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from runbook_lib.clients.github.ci_status import WORKFLOW, branch_of
 from runbook_lib.clients.github.models import Artifact, WorkflowJob, WorkflowRun
-from runbook_lib.clients.gitlab.models import FunctionalJob
+from runbook_lib.clients.gitlab.models import Bridge, PipelineJob
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import match_artifacts
 from runbook_lib.golden.collect import CollectionProblem, GoldenSource
@@ -105,9 +105,9 @@ def of_gitlab(
         if bridge.pipeline is None:
             sentence = f"It started no pipeline (its status is {bridge.status})."
             problems.append(CollectionProblem(bridge.name, sentence))
-        for job in gitlab.jobs(bridge):
+        for job in gitlab.jobs(bridge.pipeline) if bridge.pipeline else ():
             if match_artifacts.is_path_part(job.stage) and match_artifacts.is_path_part(job.name):
-                test = _of_gitlab_job(job)
+                test = _of_gitlab_job(job, bridge)
                 tests.append(test)
                 if job.size or job.expired:
                     upload = Artifact(job.id, f"artifacts of job {job.id}", job.size, job.expired)
@@ -155,11 +155,11 @@ def _no_test_ran(jobs: Sequence[WorkflowJob]) -> str:
     return f"No functional test ran; these jobs failed: {', '.join(failed[:5]) or 'none'}."
 
 
-def _of_gitlab_job(job: FunctionalJob) -> FunctionalTestJob:
+def _of_gitlab_job(job: PipelineJob, bridge: Bridge) -> FunctionalTestJob:
     state = _GITLAB.get(job.status, "unfinished")
     if state == "failed" and "timeout" in job.reason:
         state = "timed out"
-    return FunctionalTestJob(job.id, f"{job.stage}/{job.name}", job.stage, job.name, state, platform=job.platform)
+    return FunctionalTestJob(job.id, f"{job.stage}/{job.name}", job.stage, job.name, state, platform=bridge.platform)
 
 
 @dataclass(frozen=True)

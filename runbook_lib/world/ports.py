@@ -14,7 +14,7 @@ from runbook_lib.clients.github.models import (
     WorkflowJob,
     WorkflowRun,
 )
-from runbook_lib.clients.gitlab.models import Branch, Bridge, FunctionalJob, Pipeline, PipelineJob, Project
+from runbook_lib.clients.gitlab.models import Bridge, Pipeline, PipelineJob, Project
 from runbook_lib.images.reference import Image, ImageRef
 from runbook_lib.transport.downloads import Download
 
@@ -183,9 +183,6 @@ class SecondCi(Protocol):
     def project(self) -> Project:
         """Return the project itself."""
 
-    def branch(self, name: str) -> Branch | None:
-        """Return a branch of the repository; None if it does not exist."""
-
     def protected(self) -> tuple[str, ...]:
         """Return the names of the protected branches, in which ``*`` matches any text."""
 
@@ -204,11 +201,8 @@ class SecondCi(Protocol):
     def bridges(self, pipeline: int) -> tuple[Bridge, ...]:
         """Return the bridges of a pipeline that start functional tests of an image type."""
 
-    def pipeline_jobs(self, pipeline: int) -> tuple[PipelineJob, ...]:
-        """Return the jobs of a pipeline itself, the last attempt of each."""
-
-    def jobs(self, bridge: Bridge) -> tuple[FunctionalJob, ...]:
-        """Return the jobs of a bridge's pipeline, the last attempt of each; none if it has started no pipeline."""
+    def jobs(self, pipeline: int) -> tuple[PipelineJob, ...]:
+        """Return the jobs of a pipeline itself, or of one that a bridge started, the last attempt of each."""
 
     def artifact(self, job: int) -> Download:
         """Return the zip of a job's artifacts, for reading."""

@@ -67,7 +67,7 @@ def github(url: str, _: int) -> str:
 
 
 def gitlab(url: str, _: int) -> str:
-    return str(GitLab({"GITLAB_URL": url, "GITLAB_TOKEN": "x", "GITLAB_PROJECT": "a/b"}).pipeline_jobs(1))
+    return str(GitLab({"GITLAB_URL": url, "GITLAB_TOKEN": "x", "GITLAB_PROJECT": "a/b"}).jobs(1))
 
 
 def gitlab_project(url: str, _: int) -> str:

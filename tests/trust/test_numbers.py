@@ -43,7 +43,7 @@ def github(transport: httpx.BaseTransport) -> None:
 
 def gitlab(transport: httpx.BaseTransport) -> None:
     env = {"GITLAB_URL": FORGE, "GITLAB_TOKEN": "x", "GITLAB_PROJECT": "a/b"}
-    GitLab(env, transport=transport, sleep=lambda _: None).pipeline_jobs(1)
+    GitLab(env, transport=transport, sleep=lambda _: None).jobs(1)
 
 
 def registry(transport: httpx.BaseTransport) -> None:
@@ -75,7 +75,6 @@ READ: dict[str, tuple[Any, dict[str, Any], str]] = {
     "size": (Artifact.of, {"id": 1, "name": "", "size_in_bytes": 1, "expired": False, "created_at": None},
              "size_in_bytes"),
     "pipeline": (models.pipeline_of, {"id": 1, "sha": "", "ref": "", "status": "", "web_url": ""}, "id"),
-    "duration": (models.job_of, {"id": 1, "name": "", "stage": "", "status": "", "duration": 1}, "duration"),
 }  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """GitLab's objects, as far as they are used here, read from its JSON.
 
-Sources: GitLab's REST API (version 4): pipelines, jobs, branches, protected branches, projects.  Each ``…_of`` raises
+Sources: GitLab's REST API (version 4): pipelines, jobs, projects.  Each ``…_of`` raises
 KeyError, TypeError, AttributeError or ValueError for a malformed reply.
 """
 
@@ -38,28 +38,20 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class PipelineJob:
-    """The last attempt of a job; ``reason`` of a failure in GitLab's words; ``seconds``: its duration so far."""
+    """The last attempt of a job; ``reason`` of a failure in GitLab's words.
+
+    A functional job's stage is the model, and its name the test case.  ``size`` of the artifacts in bytes, 0 if there
+    are none; ``expired`` if they are gone.
+    """
 
     id: int
     name: str
     stage: str
     status: str
     reason: str
-    seconds: float
     url: str
-
-
-@dataclass(frozen=True)
-class FunctionalJob(PipelineJob):
-    """A functional job: its stage is the model, its name the test case; environment and platform are its bridge's.
-
-    ``size`` of the artifacts in bytes, 0 if there are none.
-    """
-
-    environment: str
-    platform: str
-    size: int
-    expired: bool
+    size: int = 0
+    expired: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,34 +66,15 @@ class Bridge:
 
 
 @dataclass(frozen=True)
-class Branch:
-    """A branch's newest commit; ``protected`` as reported by GitLab."""
-
-    commit: str
-    title: str
-    author: str
-    when: str
-    protected: bool
-
-
-@dataclass(frozen=True)
 class Project:
-    """A project: its ``path`` (group/name), its default branch, and its addresses for git."""
+    """A project: its ``path`` (group/name), and its addresses for git."""
 
     path: str
-    default_branch: str
     addresses: tuple[str, ...]
 
 
 def _line(text: object) -> str:
     return one_line(str(text or "")[:300])
-
-
-def _seconds(value: Any) -> float:
-    seconds = float(value)
-    if not 0 <= seconds < 1e9:  # NaN neither
-        raise ValueError("not a duration")
-    return seconds
 
 
 def pipeline_of(data: Any) -> Pipeline:
@@ -124,38 +97,16 @@ def bridge_of(data: Any) -> Bridge | None:
 
 def job_of(data: Any) -> PipelineJob:
     """Return a job of a pipeline."""
+    until = data.get("artifacts_expire_at")
     return PipelineJob(
         whole_number(data["id"]), _line(data["name"]), _line(data["stage"]), _line(data["status"]),
-        _line(data.get("failure_reason")), _seconds(data.get("duration") or 0), _line(data.get("web_url")),
-    )  # fmt: skip
-
-
-def functional_job_of(data: Any, bridge: Bridge) -> FunctionalJob:
-    """Return a job of the pipeline that a bridge started."""
-    until = data.get("artifacts_expire_at")
-    job = job_of(data)
-    return FunctionalJob(
-        **vars(job),
-        environment=bridge.environment,
-        platform=bridge.platform,
-        size=whole_number((data.get("artifacts_file") or {}).get("size") or 0),
-        expired=bool(until) and datetime.fromisoformat(until) < datetime.now(UTC),
-    )
-
-
-def branch_of(data: Any) -> Branch:
-    """Return a branch of the repository."""
-    commit = data["commit"]
-    return Branch(
-        str(commit["id"]), _line(commit.get("title")), _line(commit.get("author_name")),
-        _line(commit.get("committed_date")), data.get("protected") is not False,
+        _line(data.get("failure_reason")), _line(data.get("web_url")),
+        whole_number((data.get("artifacts_file") or {}).get("size") or 0),
+        bool(until) and datetime.fromisoformat(until) < datetime.now(UTC),
     )  # fmt: skip
 
 
 def project_of(data: Any) -> Project:
     """Return the project itself."""
     addresses = (data.get(name) for name in ("ssh_url_to_repo", "http_url_to_repo"))
-    return Project(
-        str(data["path_with_namespace"]), str(data.get("default_branch") or ""),
-        tuple(str(address) for address in addresses if address),
-    )  # fmt: skip
+    return Project(str(data["path_with_namespace"]), tuple(str(address) for address in addresses if address))

@@ -1,18 +1,21 @@
 """The variables of a bump's internal pipeline, and its verdict on whether the GitLab pin builds.  Pure.
 
-Sources: Megatron-LM's ``tools/trigger_internal_ci.py`` (variables) and ``.gitlab-ci.yml`` (the scopes; a push alone
-starts nothing); GitLab's documentation of ``parallel: matrix`` (the names of its jobs).
+Sources: Megatron-LM's ``tools/trigger_internal_ci.py`` (destination and variables) and ``.gitlab-ci.yml`` (the scopes;
+a push alone starts nothing); GitLab's documentation of ``parallel: matrix`` (the names of its jobs) and of protected
+branches (``*`` in their names).
 """
 
+import glob
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Literal
 
 from runbook_lib.checks import Next
 from runbook_lib.clients.gitlab.models import UNDER_WAY, Pipeline, PipelineJob
-from runbook_lib.errors import RunbookError
+from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.images.reference import ImageType
 from runbook_lib.pins.finders import MatrixRows, matrix_rows
 from runbook_lib.pins.sites import Sites
@@ -43,14 +46,12 @@ def variables(tests: str) -> dict[str, str]:
     return chosen
 
 
-def runs_tests(actual: Mapping[str, str], requested: Mapping[str, str]) -> bool | None:
-    """Return whether a pipeline with the variables ``actual`` runs the requested tests; None if they do not show it."""
-    if "FUNCTIONAL_TEST_SCOPE" not in requested:
-        return True
-    if "FUNCTIONAL_TEST" not in actual:
-        return None
-    names = ("FUNCTIONAL_TEST", "FUNCTIONAL_TEST_SCOPE")
-    return all(actual.get(name) == requested[name] for name in names)
+def require_replaceable(name: str, protected: Iterable[str]) -> None:
+    """Raise Refused if one of the patterns that GitLab protects matches a branch's name."""
+    for pattern in protected:
+        if fnmatchcase(name, glob.escape(pattern).replace("[*]", "*")):  # no other character is special
+            advice = "Ask a maintainer of the project where the branches of pull requests belong."
+            raise Refused(f"GitLab protects {name} (by {pattern!r}), so nothing is pushed to it. {advice}")
 
 
 @dataclass(frozen=True)
@@ -104,59 +105,40 @@ def candidates(pipelines: Sequence[Pipeline], commit: str, branch: str) -> list[
 
 @dataclass(frozen=True)
 class PipelineProgress:
-    """The state of the internal pipeline; ``jobs`` build the pin's images.
+    """What a pipeline shows about the pin; ``jobs`` build its images.  It is ``passed`` only if all have succeeded."""
 
-    It is ``passed`` only if the jobs of all the pin's rows have succeeded, in a pipeline for exactly that commit.
-    """
-
+    pipeline: Pipeline
+    jobs: tuple[PipelineJob, ...]
     state: State
     sentence: str
     next_action: Next = field(default_factory=Next)
-    pipeline: Pipeline | None = None
-    jobs: tuple[PipelineJob, ...] = ()
 
 
-def judge(
-    pipeline: Pipeline, jobs: Sequence[PipelineJob], expected: Sequence[BuildJob], commit: str
-) -> PipelineProgress:
-    """Judge from a pipeline's jobs whether the pin in ``commit`` builds."""
+def judge(pipeline: Pipeline, jobs: Sequence[PipelineJob], expected: Sequence[BuildJob]) -> PipelineProgress:
+    """Judge from a pipeline's jobs whether the pin in its commit builds."""
     name = f"pipeline {pipeline.id} of {pipeline.sha[:10]}"
-    if pipeline.sha != commit:
-        return PipelineProgress("useless", f"{name} does not test {commit[:10]}", _RESTART, pipeline)
-    by_build: dict[BuildJob, PipelineJob | None] = {}
-    for build in expected:
-        by_build[build] = next((job for job in jobs if build.matches(job)), None)
+    by_build = {build: next((job for job in jobs if build.matches(job)), None) for build in expected}
     build_jobs = tuple(job for job in by_build.values() if job is not None)
 
     def progress(state: State, sentence: str, next_action: Next | None = None) -> PipelineProgress:
-        return PipelineProgress(state, sentence, next_action or Next(), pipeline, build_jobs)
+        return PipelineProgress(pipeline, build_jobs, state, sentence, next_action or Next())
 
-    if not expected:
-        return progress("useless", f"{name} does not show whether the GitLab pin builds: no matrix row names it")
     failed = [job for job in build_jobs if job.status == "failed"]
     if failed:
         reasons = [f"{job.name} ({job.reason.replace('_', ' ')})".removesuffix(" ()") for job in failed]
-        names = "; ".join(reasons)
         advice = f"Read the log and fix the cause, or retry the job there: {failed[0].url}"
-        return progress("failed", f"the GitLab pin does not build: {names} failed in {name}", Next(advice))
-    if len(build_jobs) == len(expected) and all(job.status == "success" for job in build_jobs):
+        return progress("failed", f"the GitLab pin does not build: {'; '.join(reasons)} failed in {name}", Next(advice))
+    if build_jobs and len(build_jobs) == len(expected) and all(job.status == "success" for job in build_jobs):
         images = " and ".join(dict.fromkeys(build.image for build in expected))
         platforms = " and ".join(build.platform for build in expected if build.platform)
-        if platforms:
-            images += f" for {platforms}"
-        return progress("passed", f"The GitLab pin builds: {images}, in {name}.")
-    manual = [job for job in build_jobs if job.status == "manual"]
+        return progress("passed", f"The GitLab pin builds: {images} for {platforms or 'its platform'}, in {name}.")
+    manual = next((job for job in build_jobs if job.status == "manual"), None)
     if manual:
-        sentence = f"waiting for a person: {manual[0].name} in {name} must be started by hand"
-        return progress("waiting", sentence, Next(f"Press play there: {manual[0].url}"))
+        sentence = f"waiting for a person: {manual.name} in {name} must be started by hand"
+        return progress("waiting", sentence, Next(f"Press play there: {manual.url}"))
+    states = [f"{build.platform or build.job} {job.status if job else 'missing'}" for build, job in by_build.items()]
     if pipeline.status in UNDER_WAY or any(job.status in UNDER_WAY for job in build_jobs):
-        states = []
-        for build, job in by_build.items():
-            states.append(f"{build.platform or build.job} {job.status if job else 'not listed yet'}")
         next_action = Next.again(f"To follow {pipeline.url}:", wait=True)
         return progress("waiting", f"waiting for {name}: {', '.join(states)}", next_action)
-    missing = [build.name for build, job in by_build.items() if job is None]
-    reason = f"it has no job {', '.join(missing)}"
-    if not missing:
-        reason = ", ".join(f"{job.name} {job.status}" for job in build_jobs if job.status != "success")
-    return progress("useless", f"{name} ended ({pipeline.status}) without building the GitLab pin: {reason}", _RESTART)
+    sentence = f"{name} ended ({pipeline.status}) without building the GitLab pin: {', '.join(states) or 'no job'}"
+    return progress("useless", sentence, _RESTART)

@@ -1,116 +1,161 @@
 """Notebook internal-ci: start the internal GitLab pipeline of a bump's branch once, and follow it until the pin builds.
 
-All state is on GitLab: a later run finds the pushed commit and its pipeline there.
+All state is on GitLab: a later run finds the pushed commit and its pipeline there.  Megatron-LM's own
+``tools/trigger_internal_ci.py`` is not run: it replaces the destination without a lease, with whatever is checked out,
+and starts another pipeline each time.
 """
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
+from urllib.parse import urlsplit
 
 from runbook_lib import display, notebooks
-from runbook_lib.checks import Check, Evidence, Next, Status
-from runbook_lib.clients.gitlab.models import NoSuchRef, Pipeline
-from runbook_lib.compute.internal_ci import destination, logs, plan
-from runbook_lib.compute.internal_ci.dry_run import DryRun, Server, find_pipeline, newest_pipeline, read_dry_run
-from runbook_lib.compute.known_builds import GITLAB_REMOTE
-from runbook_lib.errors import Refused
-from runbook_lib.failures.failure import Failure
+from runbook_lib.checks import Check, Evidence, Next
+from runbook_lib.clients.gitlab.models import UNDER_WAY, NoSuchRef, Pipeline
+from runbook_lib.compute.internal_ci import plan as pipelines
+from runbook_lib.compute.internal_ci.plan import BuildJob, PipelineProgress
+from runbook_lib.compute.known_builds import GITLAB_REMOTE, RemoteProject, parse_remote
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.failures import known_problems, read_logs
+from runbook_lib.failures.failure import FailedJob
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.images.reference import ImageRef
 from runbook_lib.model import Effect, Outcome, Plan, Question
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import capitalized
+from runbook_lib.text.sanitize import visible
 from runbook_lib.transport import polling
 from runbook_lib.world import bump_branch
+from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.once import once
 from runbook_lib.world.outside import World
+from runbook_lib.world.ports import SecondCi
 
 #: Seconds before each further attempt to start a pipeline: GitLab may need a moment to notice a push.
 DELAYS = (1.0, 2.0, 4.0, 8.0)
+_MOST_PIPELINES, _MOST_LOGS = 5, 4  # read of a commit, and of a pipeline
 
 
 @dataclass(frozen=True)
-class OnGitLab:
-    """GitLab has the bump's commit: at the destination, or in a pipeline that somebody else started for it."""
+class Destination:
+    """The branch on GitLab.  ``current`` is its commit now, and ``replaces`` the effect of the push on it, in words."""
 
-    dry_run: DryRun
-    server: Server
-    leaves_machine = True
+    gitlab: SecondCi
+    project: RemoteProject
+    current: str | None
+    replaces: str
+
+
+@dataclass(frozen=True)
+class PipelineFacts:
+    """A bump's branch, the variables of its pipeline, and the jobs in it that have to build the pinned images.
+
+    ``to`` is read once the branch has the pin; ``progress`` is that of a pipeline which the commit already has.
+    """
+
+    branch: BumpBranch
+    variables: Mapping[str, str] = field(default_factory=dict)
+    builds: tuple[BuildJob, ...] = ()
+    to: Destination | None = None
+    progress: PipelineProgress | None = None
 
     @property
-    def sentence(self) -> str:
-        """The change in the imperative."""
-        push = f"push {self.dry_run.commit[:10]} to {self.server.project} as {self.dry_run.destination}"
-        return f"{push}; currently there: {self.server.replaces}"
+    def destination(self) -> str:
+        """The name of the branch on GitLab, which is never a branch that people share nor a pull request's mirror."""
+        return f"pull-request/{self.branch.bump.branch}"
 
-    def holds(self, world: World) -> Check:
-        """Read the destination, and look for a pipeline of the commit elsewhere."""
-        dry_run, name = self.dry_run, "GitLab has the bump's commit"
-        current = world.checkout.remote_tip(GITLAB_REMOTE, dry_run.destination, self.server.settings)
-        if current != dry_run.commit and (pipeline := find_pipeline(self.server.gitlab, dry_run)):
-            return Check(name, "passed", f"Pipeline {pipeline.id} tests it, on {pipeline.ref}.")
-        place = f"at {current[:10]}" if current else "not there"
-        return Check.of(name, current == dry_run.commit, f"{dry_run.destination} is {place}.")
+    @property
+    def missing(self) -> Outcome | None:
+        """What has to happen before a pipeline makes sense."""
+        bump, commit = self.branch.bump, self.branch.start[:10]
+        if self.branch.tip is None:
+            create = Next.run(notebooks.OPEN_PR, "Create it:", mode="publish")
+            return Outcome(f"waiting for branch {bump.branch}", create)
+        if not self.builds:
+            problem = "waiting for a person: no GitLab matrix row names this pin, so no job would build it"
+            return Outcome(problem, Next("Build it by hand."))
+        for build in self.builds:
+            if ImageRef.parse(build.image).tag != str(bump.tag):
+                waiting = f"waiting for the pin: {commit} builds {build.image} in {build.name}"
+                return Outcome(waiting, Next.run(notebooks.GITLAB_PIN, "Move it:"))
+        return None
 
-    def make_true(self, world: World) -> Iterator[Effect]:
-        """Push, if nothing protects the destination and it is still as the dry run saw it.  Raises Refused if not."""
-        dry_run, server = self.dry_run, self.server
-        require_replaceable(dry_run, server)
-        target, current = dry_run.destination, server.current
-        if server.busy and not dry_run.branch.bump.allowed("push-while-running", _busy(server.busy, target)):
-            reason = f"Nothing was pushed: {_busy(server.busy, target)}, and a push may cancel it."
-            raise Refused(reason, "push-while-running")
-        try:
-            world.checkout.push(
-                GITLAB_REMOTE, target, dry_run.commit, replaces=current or "", settings=server.settings
-            )  # fmt: skip
-        except Refused:  # continue if only the response was lost
-            if world.checkout.remote_tip(GITLAB_REMOTE, target, server.settings) != dry_run.commit:
-                raise
-        yield Effect("push", f"{GITLAB_REMOTE} {target}", current, dry_run.commit)
+    def read(self, gitlab: SecondCi) -> PipelineProgress | None:
+        """Return the progress of the commit's pipeline that shows whether the pin builds and runs the requested tests.
+
+        Without one, return that of the newest, which is ``useless``, or None.
+        """
+        first, commit = None, self.branch.start
+        for found in pipelines.candidates(gitlab.pipelines(commit), commit, self.destination)[:_MOST_PIPELINES]:
+            progress = pipelines.judge(found, gitlab.jobs(found.id), self.builds)
+            if progress.state != "useless" and self._runs_tests(gitlab, found):
+                return progress
+            first = first or replace(progress, state="useless")
+        return first
+
+    def _runs_tests(self, gitlab: SecondCi, pipeline: Pipeline) -> bool:
+        wanted = {name: self.variables.get(name) for name in ("FUNCTIONAL_TEST", "FUNCTIONAL_TEST_SCOPE")}
+        return wanted["FUNCTIONAL_TEST"] == "no" or wanted.items() <= gitlab.variables(pipeline.id).items()
 
 
 @dataclass(frozen=True)
 class PipelineStarted:
-    """A pipeline exists that tests exactly the bump's commit, and shows whether the pin builds."""
+    """GitLab has the bump's commit, and a pipeline that tests exactly it and shows whether the pin builds."""
 
-    dry_run: DryRun
-    server: Server
+    facts: PipelineFacts
+    to: Destination
     leaves_machine = True
 
     @property
     def sentence(self) -> str:
         """The change in the imperative."""
-        return f"start a pipeline for {self.dry_run.destination} there"
+        push = f"push {self.facts.branch.start[:10]} to {self.to.project} as {self.facts.destination}"
+        return f"{push}, and start a pipeline there; currently there: {self.to.replaces}"
 
     def holds(self, world: World) -> Check:
         """Look for the commit's pipeline."""
-        name, pipeline = "the pipeline tests that commit", find_pipeline(self.server.gitlab, self.dry_run)
+        name, commit, pipeline = "a pipeline tests the bump's commit", self.facts.branch.start[:10], self._find()
         if pipeline is None:
-            return Check(name, "failed", f"No pipeline of {self.dry_run.commit[:10]} shows whether the pin builds.")
-        return Check(name, "passed", f"Pipeline {pipeline.id} tests {pipeline.sha[:10]}.")
+            return Check(name, "failed", f"No pipeline of {commit} shows whether the pin builds.")
+        return Check(name, "passed", f"Pipeline {pipeline.id} tests {commit}.")
 
     def make_true(self, world: World) -> Iterator[Effect]:
-        """Start one, unless somebody else is faster.  Raises Refused if it tests another commit."""
-        dry_run, gitlab = self.dry_run, self.server.gitlab
-        require_replaceable(dry_run, self.server)
-        branch, attempts = dry_run.destination, list[str]()
+        """Push, if nothing protects the destination and it is still as it was seen, and start a pipeline.
+
+        Somebody else may be faster.  Raises Refused if it may not be pushed, or if the pipeline tests another commit.
+        """
+        facts, name, commit, attempts = self.facts, self.facts.destination, self.facts.branch.start, list[str]()
+        pipelines.require_replaceable(name, self.to.gitlab.protected())
+        if self.to.current != commit:
+            try:
+                world.checkout.push(GITLAB_REMOTE, name, commit, replaces=self.to.current or "")
+            except Refused:  # continue if only the response was lost
+                if world.checkout.remote_tip(GITLAB_REMOTE, name) != commit:
+                    raise
+            yield Effect("push", f"{GITLAB_REMOTE} {name}", self.to.current, commit)
 
         def create() -> Pipeline:
-            attempts.append(branch)
+            attempts.append(name)
             for delay in DELAYS:
                 with suppress(NoSuchRef):
-                    return gitlab.start(branch, dry_run.variables)
+                    return self.to.gitlab.start(name, facts.variables)
                 world.sleep(delay)
-            return gitlab.start(branch, dry_run.variables)
+            return self.to.gitlab.start(name, facts.variables)
 
-        pipeline = once(lambda: find_pipeline(gitlab, dry_run), create)
+        pipeline = once(self._find, create)
         if attempts:  # also if the response was lost and the pipeline was found later
-            yield Effect("pipeline", branch, None, dict(dry_run.variables), pipeline.url)
-        if pipeline.sha != dry_run.commit:
+            yield Effect("pipeline", name, None, dict(facts.variables), pipeline.url)
+        if pipeline.sha != commit:
             raise Refused(
-                f"Pipeline {pipeline.id} tests {pipeline.sha[:10]}, not {dry_run.commit[:10]}: somebody else has since "
-                f"pushed to {branch}. See {pipeline.url} before you run this again."
+                f"Pipeline {pipeline.id} tests {pipeline.sha[:10]}, not {commit[:10]}: somebody else has since pushed "
+                f"to {name}. See {pipeline.url} before you run this again."
             )
+
+    def _find(self) -> Pipeline | None:
+        progress = self.facts.read(self.to.gitlab)
+        return progress.pipeline if progress and progress.state != "useless" else None
 
 
 @dataclass(frozen=True)
@@ -120,78 +165,53 @@ class PinBuilds:
     A failed build needs a person's decision, so the run waits instead of failing.
     """
 
-    dry_run: DryRun
-    server: Server
+    facts: PipelineFacts
+    gitlab: SecondCi
     wait: bool
     leaves_machine = False
     sentence = "follow the pipeline until it is known whether the pin builds"
 
     def holds(self, world: World) -> Check:
         """Read the pipeline and its jobs, and the logs of failed ones."""
-        name = "the GitLab pin builds"
-        progress = polling.patiently(self._read, world.sleep, print) if self.wait else self._read()
-        if progress is None or progress.pipeline is None:
+        name, progress = "the GitLab pin builds", self.facts.read(self.gitlab)
+        if progress is None:
             return Check(name, "waiting", "waiting for a pipeline of this commit", Next.again())
-        pipeline = progress.pipeline
-        explained = logs.explain(self.server.gitlab, [job for job in progress.jobs if job.status == "failed"])
+        pipeline, (causes, fixes) = progress.pipeline, _explain(self.gitlab, progress)
+        jobs = display.rows(progress.jobs, job="name", state="status", url="url")
+        shown = display.note(capitalized(progress.sentence)) + display.table(jobs, empty="None of its jobs is listed.")
         evidence = Evidence(
-            inputs={
-                "pipeline_id": pipeline.id, "pipeline_commit": pipeline.sha, "pipeline_state": progress.state,
-            },
-            links={"GitLab pipeline": pipeline.url},
-            tables={"build jobs": list(map(vars, progress.jobs))},
-            shown=(_show(progress, explained),),
+            {"pipeline_id": pipeline.id, "pipeline_commit": pipeline.sha, "pipeline_state": progress.state},
+            {"GitLab pipeline": pipeline.url}, {"build jobs": list(map(vars, progress.jobs))}, shown=(shown + causes,),
         )  # fmt: skip
         if progress.state == "passed":
+            is_tested = self.facts.variables["FUNCTIONAL_TEST"] == "yes"
             advice = Next.run(notebooks.GOLDEN_VALUES, "Once its tests have run:", source="gitlab")
-            is_tested = self.dry_run.variables.get("FUNCTIONAL_TEST") == "yes"
             return Check(name, "passed", progress.sentence, advice if is_tested else Next(), evidence)
-        pitfalls = itertools.chain.from_iterable(map(logs.pitfalls, explained))
-        fixes = dict.fromkeys(pitfall.fix for pitfall in pitfalls)
-        action = progress.next_action or Next(f"See {pipeline.url}")
-        action = replace(action, because=" ".join([*fixes, action.because]).strip())
+        action = replace(progress.next_action, because=" ".join([*fixes, progress.next_action.because]).strip())
         is_followed = self.wait and progress.state == "waiting"
-        status: Status = "failed" if is_followed else "waiting"
-        return Check(name, status, progress.sentence, action, evidence)
+        return Check(name, "failed" if is_followed else "waiting", progress.sentence, action, evidence)
 
     def make_true(self, world: World) -> Sequence[Effect]:
         """Follow the pipeline, and print each change of its state.  Raises Unreachable if GitLab stays unreachable."""
 
-        def observe(progress: plan.PipelineProgress | None) -> polling.Observation:
-            if progress is None:
-                return polling.Observation("", over=True)
-            return polling.Observation(progress.sentence, progress.state != "waiting")
+        def observe(progress: PipelineProgress | None) -> polling.Observation:
+            is_over = progress is None or progress.state != "waiting"
+            return polling.Observation(progress.sentence if progress else "", is_over)
 
-        polling.follow(self._read, observe, wait=True, sleep=world.sleep, clock=world.monotonic)
+        read = partial(self.facts.read, self.gitlab)
+        polling.follow(read, observe, wait=True, sleep=world.sleep, clock=world.monotonic)
         return ()
 
-    def _read(self) -> plan.PipelineProgress | None:
-        gitlab, dry_run = self.server.gitlab, self.dry_run
-        pipeline = newest_pipeline(gitlab, dry_run)
-        if pipeline is None:
-            return None
-        newest = gitlab.pipeline(pipeline.id)
-        return plan.judge(newest, gitlab.pipeline_jobs(newest.id), dry_run.builds, dry_run.commit)
 
-
-def require_replaceable(dry_run: DryRun, server: Server) -> None:
-    """Read again what GitLab protects.  Raises Refused unless a push may replace the destination."""
-    gitlab = server.gitlab
-    destination.require_replaceable(dry_run.destination, gitlab.protected(), gitlab.project().default_branch)
-
-
-def _busy(pipeline: Pipeline, target: str) -> str:
-    return f"pipeline {pipeline.id} of {pipeline.sha[:10]} is still running on {target} ({pipeline.url})"
-
-
-def _show(progress: plan.PipelineProgress, explained: Sequence[Failure]) -> display.View:
-    """Show the pipeline's state, each job that builds the pin's images, and the causes of failures."""
-    shown = display.note(capitalized(progress.sentence))
-    rows = []
-    for job in progress.jobs:
-        rows.append({"job": job.name, "state": job.status, "minutes": round(job.seconds / 60, 1), "url": job.url})
-    shown += display.table(rows, empty="None of the pin's jobs are listed yet.")
-    return shown + logs.show(explained) if explained else shown
+def _explain(gitlab: SecondCi, progress: PipelineProgress) -> tuple[display.View, list[str]]:
+    """Return the causes of failed builds from their logs, and the fixes of known problems in them."""
+    failed = [job for job in progress.jobs if job.status == "failed"][:_MOST_LOGS]
+    logs = [read_logs.JobLogs(FailedJob(job.name, job.url), log=gitlab.log(job.id)) for job in failed]
+    failures, shown, fixes = read_logs.diagnose_all(logs), display.View("", ""), dict[str, None]()
+    for failure in failures:
+        shown += display.code("\n".join(failure.evidence), title=f"{failure.job}: {failure.cause}")
+        fixes |= {it.fix: None for it in known_problems.find("\n".join([failure.cause, *failure.evidence]))}
+    return shown, list(fixes)
 
 
 @dataclass(frozen=True)
@@ -201,37 +221,89 @@ class InternalCi:
     tests: str = ""
     wait: bool = False
 
-    def look(self, world: World, bump: Bump) -> DryRun:
-        """Read the branch, GitLab and its git remote.  Raises RunbookError like ``read_dry_run``."""
-        return read_dry_run(bump_branch.look(world, bump), tests=self.tests)
+    def look(self, world: World, bump: Bump) -> PipelineFacts:
+        """Read the branch, GitLab and its git remote.  Raises Refused for a protected destination."""
+        branch, sites = bump_branch.look(world, bump), bump.repository.sites
+        expected = pipelines.builds(branch.texts(sites.pin_paths), sites, bump.image_type)
+        facts = PipelineFacts(branch, pipelines.variables(self.tests), expected)
+        if bump.tag is None or facts.missing:
+            return facts
+        to = _read_destination(facts)
+        progress = facts.read(to.gitlab)
+        return replace(facts, to=to, progress=progress if progress and progress.state != "useless" else None)
 
-    def plan(self, facts: DryRun, bump: Bump) -> Plan[World]:
+    def plan(self, facts: PipelineFacts, bump: Bump) -> Plan[World]:
         """Plan the push, the pipeline, and what it has to show."""
-        inputs = {"head_commit": facts.commit or None, "base_commit": facts.branch.base_commit}
-        planned: Plan[World] = Plan(
-            Outcome(facts.problem), (facts.show(),), waiting=facts.waiting, evidence=Evidence(inputs)
+        evidence = Evidence({"head_commit": facts.branch.start, "base_commit": facts.branch.base_commit})
+        planned: Plan[World] = Plan(Outcome(""), evidence=evidence)
+        if bump.tag is None:
+            return replace(planned, done=Outcome("No tag was given."))
+        if (to := facts.to) is None:
+            return replace(planned, waiting=facts.missing)
+        start, follow = PipelineStarted(facts, to), PinBuilds(facts, to.gitlab, self.wait)
+        rows = {
+            "from": f"{bump.branch} at {facts.branch.start}", "remote": f"{GITLAB_REMOTE}: {to.project}",
+            "destination": facts.destination, "now there": to.replaces,
+            "pipeline": f"to be started with {', '.join(map('='.join, facts.variables.items()))}",
+            "must succeed": "\n".join(build.name for build in facts.builds),
+        }  # fmt: skip
+        if facts.progress:  # nothing is published, so nobody has to confirm anything
+            pipeline = facts.progress.pipeline
+            rows["pipeline"] = f"exists: {pipeline.url} ({pipeline.ref}, {pipeline.status})"
+            return replace(planned, shown=(display.mapping(rows),), conditions=(follow,), on_branch=False)
+        planned = replace(
+            planned, shown=(display.mapping(rows), display.note("To confirm this destination: allow internal-ci.")),
+            conditions=(start, follow),
         )  # fmt: skip
-        server = facts.server
-        if server is None:
+        if not bump.publish:
             return planned
-        follow = PinBuilds(facts, server, self.wait)
-        if server.pipeline:  # nothing is published, so nobody has to confirm anything
-            evidence = replace(planned.evidence, warnings=(server.warning,) if server.warning else ())
-            return replace(planned, conditions=(follow,), evidence=evidence, on_branch=False)
-        confirmed = allowed = None
-        if bump.publish:
-            push = OnGitLab(facts, server).sentence
-            confirmed = bump.allowed("internal-ci", push)
-            if confirmed is None:
-                return replace(
-                    planned,
-                    waiting=Outcome("waiting for a person: may the branch be pushed to the internal GitLab?"),
-                    questions=(Question("allow", "internal-ci", f"Allowed: {push}."),),
-                )
-            if server.busy:
-                allowed = bump.allowed("push-while-running", _busy(server.busy, facts.destination))
-        return replace(
-            planned,
-            conditions=(OnGitLab(facts, server), PipelineStarted(facts, server), follow),
-            evidence=replace(planned.evidence, decided=tuple(filter(None, (confirmed, allowed)))),
+        if confirmed := bump.allowed("internal-ci", start.sentence):
+            return replace(planned, evidence=replace(evidence, decided=(confirmed,)))
+        waiting = Outcome("waiting for a person: may the branch be pushed to the internal GitLab?")
+        question = Question("allow", "internal-ci", f"Allowed: {start.sentence}.")
+        return replace(planned, conditions=(), waiting=waiting, questions=(question,))
+
+
+def _read_destination(facts: PipelineFacts) -> Destination:
+    checkout, name = facts.branch.checkout, facts.destination
+    url = checkout.remote_url(GITLAB_REMOTE)
+    if url is None:
+        raise RunbookError(
+            f"{checkout.path} has no remote named {GITLAB_REMOTE!r}, which is the internal GitLab; it has "
+            f"{', '.join(checkout.remotes()) or 'none'}. Add it with `git remote add {GITLAB_REMOTE} ADDRESS`."
         )
+    project, parts = parse_remote(url), urlsplit(url)
+    host = parts.netloc.rpartition("@")[2] if parts.scheme == "https" else project.host
+    gitlab = facts.branch.services.second_ci(f"https://{host}", project.path)
+    assert gitlab is not None, "it has an address"
+    on_gitlab = gitlab.project()
+    named = RemoteProject(urlsplit(gitlab.url).hostname or "", on_gitlab.path)
+    keys = {named.key, *(parse_remote(address).key for address in on_gitlab.addresses)}
+    urls = [url, *checkout.git("remote", "get-url", "--push", "--all", GITLAB_REMOTE).splitlines()]
+    if others := [it for it in map(parse_remote, urls) if it.key not in keys]:
+        raise Refused(
+            f"The remote {GITLAB_REMOTE!r} is {others[0]}, but the pipeline would be started in {named}. Correct the "
+            "remote (`git remote -v`), or GITLAB_URL and GITLAB_PROJECT."
+        )
+    pipelines.require_replaceable(name, gitlab.protected())
+    current = checkout.remote_tip(GITLAB_REMOTE, name)
+    replaces = _replaces(checkout, facts.branch.start, current)
+    if current and current != facts.branch.start:
+        running = (it for it in gitlab.pipelines(current) if it.status in UNDER_WAY)
+        replaces += "".join(f"; a push may cancel pipeline {it.id} there, which is still running" for it in running)
+    return Destination(gitlab, project, current, replaces)
+
+
+def _replaces(checkout: Checkout, commit: str, current: str | None) -> str:
+    """Return the effect of pushing ``commit`` on the branch at the destination."""
+    if current is None:
+        return "nothing: the branch will be new"
+    if current == commit:
+        return "this same commit: nothing is pushed"
+    if not checkout.has(current):
+        return f"{current}, which is not in this clone: it would be replaced (force)"
+    title = visible(checkout.git("show", "--no-patch", "--format=%s, by %an", current))
+    if checkout.is_ancestor(current, commit):
+        return f"{current[:10]} ({title}): the branch is fast-forwarded"
+    dropped = int(checkout.git("rev-list", "--count", f"{commit}..{current}"))
+    return f"{current[:10]} ({title}): replaced (force), with {display.count(dropped, 'commit')} not in the bump"

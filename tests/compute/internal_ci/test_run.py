@@ -18,19 +18,15 @@ from gitlab_project import TOKEN, Faulty, GitLabServer
 
 from runbook_lib.bump.run import carry_out
 from runbook_lib.clients.gitlab.client import GitLab
-from runbook_lib.compute.internal_ci import logs
 from runbook_lib.compute.internal_ci import step as internal_ci
-from runbook_lib.compute.internal_ci.dry_run import DryRun
 from runbook_lib.compute.internal_ci.plan import PipelineProgress
-from runbook_lib.compute.internal_ci.step import InternalCi, PinBuilds
+from runbook_lib.compute.internal_ci.step import InternalCi, PipelineFacts
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.pins.repositories import MEGATRON_BRIDGE
 from runbook_lib.practice.git import BareRepository
 from runbook_lib.practice.hub import Hub
 from runbook_lib.practice.second_ci import PracticeSecondCi
 from runbook_lib.practice.store import Store
-from runbook_lib.world import bump_branch
 from runbook_lib.world.conditions import pulls
 from runbook_lib.world.outside import World as Outside
 
@@ -67,13 +63,12 @@ class At:
     def second_ci(self, _server: str = "", _project: str = "", *, token: str = TOKEN) -> GitLab:
         return GitLab({**self.env, "GITLAB_TOKEN": token}, transport=self.gitlab)
 
-    def look(self, mode: str = "publish", tests: str = "", token: str = TOKEN, **options: Any) -> DryRun:
+    def look(self, mode: str = "publish", tests: str = "", token: str = TOKEN, **options: Any) -> PipelineFacts:
         services = SimpleNamespace(second_ci=partial(self.second_ci, token=token))
         bump = bump_to(mode=mode, **{"allow": ALLOWED, **options})
-        branch = bump_branch.find(self.world.checkout, bump, services)  # type: ignore[arg-type]
-        return internal_ci.read_dry_run(branch, tests=tests)
+        return InternalCi(tests).look(Outside(self.world.checkout, None, None, services), bump)  # type: ignore[arg-type]
 
-    def carry_out(self, facts: DryRun, *, wait: bool = False, **time: Any) -> None:
+    def carry_out(self, facts: PipelineFacts, *, wait: bool = False, **time: Any) -> None:
         """Carry out the plan of what was seen before."""
         bump, record = facts.branch.bump, self.world.step(facts.branch.bump)
         plan = InternalCi(wait=wait).plan(facts, bump)
@@ -87,7 +82,7 @@ class At:
         self.world.services = SimpleNamespace(second_ci=self.second_ci)  # type: ignore[assignment]
         self.world.run(InternalCi(tests, wait), mode=mode, **options)
         facts = self.look(mode, tests, **options)
-        return PinBuilds(facts, facts.server, wait=False)._read() if facts.server else None
+        return facts.progress
 
 
 @pytest.fixture(scope="module")
@@ -128,11 +123,9 @@ def test_a_preview_changes_nothing_and_records_the_plan(at: At) -> None:
     before = at.tips()
     assert at.run("preview") is None
     assert at.world.effects() == []
-    planned = at.world.said("planned")
-    assert [entry["publish"] for entry in planned] == [True, True]
-    assert f"push {at.head[:10]} to {at.copy} as {TO}" in planned[0]["sentence"]
-    assert f"pipeline for {TO}" in planned[1]["sentence"]
-    assert list(at.world.checks().values()) == ["passed", "skipped", "skipped", "waiting"]
+    (planned,) = at.world.said("planned")
+    assert planned["publish"]
+    assert f"push {at.head[:10]} to {at.copy} as {TO}, and start a pipeline there" in planned["sentence"]
     assert (at.tips(), at.gitlab.started) == (before, [])
 
 
@@ -148,37 +141,29 @@ def test_nothing_is_pushed_without_publish_and_confirmation(at: At, mode: str, a
     assert (at.tips(), at.gitlab.started) == (before, [])
 
 
-def test_without_a_tag_or_pin_there_is_nothing_to_do(at: At) -> None:
-    assert at.look(tag="").problem == "No tag was given."
-    assert "Not applicable" in at.look(repository=MEGATRON_BRIDGE).problem
-
-
-def test_the_run_waits_until_the_branch_has_the_pin(at: At) -> None:
-    assert "waiting for branch bump/dev/" in str(at.look(base="dev").waiting)
+def test_what_must_happen_first(at: At) -> None:
+    assert at.look(tag="").to is None
+    assert "waiting for branch bump/dev/" in str(at.look(base="dev").missing)
     at.git("switch", "-q", BRANCH)
     build = at.world.home / "checkout/.gitlab/stages/01.build.yml"
-    build.write_text(build.read_text().replace("26.04-py3", "26.01-py3", 1))
-    at.git("commit", "-qam", "Take a row back")
-    assert "26.01-py3" in str(at.look().waiting)
-
-
-def test_a_pin_that_no_job_builds_is_not_started(at: At) -> None:
-    at.git("switch", "-q", BRANCH)
-    build = at.world.home / "checkout/.gitlab/stages/01.build.yml"
-    build.write_text(build.read_text().replace("IMAGE: CI_MCORE_DEV_IMAGE", "IMAGE: CI_OTHER_IMAGE"))
-    at.git("commit", "-qam", "Rename")
-    assert "no GitLab matrix row names this pin" in str(at.look().waiting)
+    text = build.read_text()
+    for old, new, words in (
+        ("26.04-py3", "26.01-py3", "26.01-py3"), ("IMAGE: CI_MCORE_DEV_IMAGE", "IMAGE: CI_OTHER_IMAGE", "no GitLab")
+    ):  # fmt: skip
+        build.write_text(text.replace(old, new))
+        at.git("commit", "-qam", "Change")
+        assert words in str(at.look().missing)
     at.run()
     assert at.world.effects() == []
 
 
-def test_a_preview_continues_without_gitlab(at: At) -> None:
+def test_without_gitlab_the_reason_is_named(at: At) -> None:
     for token, words in (("", "no token"), ("wrong", "does not accept the token")):
-        assert words in at.look("preview", token=token).problem
         with pytest.raises(RunbookError, match=words):
             at.look(token=token)
     at.git("remote", "rename", "gitlab", "other")
-    assert "no remote named 'gitlab'" in at.look("preview").problem
+    with pytest.raises(RunbookError, match="no remote named 'gitlab'"):
+        at.look()
 
 
 # -- once --------------------------------------------------------------------------------------------------------
@@ -203,28 +188,13 @@ def test_pushed_once_started_once_then_followed(at: At) -> None:
     assert at.world.said("given")[-1]["values"]["pipeline_state"] == "passed"
 
 
-def test_a_commit_at_its_destination_gets_a_pipeline_without_a_push(at: At) -> None:
-    at.git("push", "-q", "gitlab", f"{BRANCH}:refs/heads/{TO}")
-    assert "nothing is pushed" in at.look().server.replaces  # type: ignore[union-attr]
-    at.run(tests="mr")
-    assert at.world.effects() == ["pipeline"]
-    (variables,) = at.gitlab.started
-    assert (variables["FUNCTIONAL_TEST"], variables["FUNCTIONAL_TEST_SCOPE"]) == ("yes", "mr")
-
-
 def test_a_pipeline_of_the_commit_elsewhere_is_followed(at: At) -> None:
     at.world.github().comment(10, f"/ok to test {at.head}")
     result = at.run()
     assert result is not None
-    assert result.state == "passed"
-    assert result.pipeline is not None
-    assert result.pipeline.ref == "pull-request/10"
+    assert (result.state, result.pipeline.ref) == ("passed", "pull-request/10")
     assert at.world.effects() == []
     assert TO not in at.tips()
-    assert at.world.said("warning") == []
-    at.run(tests="mr")
-    assert at.world.effects() == []
-    assert "tests=mr" in at.world.said("warning")[0]["sentence"]
 
 
 @pytest.mark.parametrize(
@@ -236,6 +206,7 @@ def test_a_pipeline_counts_only_if_it_runs_the_requested_tests(at: At, first: st
     at.run(tests=second, mode="local")  # without publish nothing starts
     assert len(at.gitlab.started) == 1
     at.run(tests=second)
+    assert at.world.effects() == ["pipeline"] * starts  # the commit is at its destination already
     at.run(tests=second)
     assert len(at.gitlab.started) == 1 + starts
     if second:
@@ -244,31 +215,29 @@ def test_a_pipeline_counts_only_if_it_runs_the_requested_tests(at: At, first: st
 
 def test_another_pipeline_starts_if_the_first_has_no_builds(at: At) -> None:
     at.git("push", "-q", "gitlab", f"{BRANCH}:refs/heads/{TO}")
+    assert "nothing is pushed" in at.look().to.replaces  # type: ignore[union-attr]
     at.second_ci().start(TO, {"BUILD": "no", "FUNCTIONAL_TEST": "no"})
     at.gitlab.fail("GET", "/pipelines/[0-9]+/jobs$", 200, [], times=4)
-    assert at.look().server.pipeline is None  # type: ignore[union-attr]
+    assert at.look().progress is None
     at.run()
     assert at.world.effects() == ["pipeline"]
     assert len(at.gitlab.started) == 2
 
 
-def test_a_lost_answer_leads_to_no_second_pipeline(at: At) -> None:
-    at.gitlab.fail("POST", PIPELINE, 502, late=True)
-    result = at.run()
-    assert result is not None
-    assert len(at.gitlab.started) == 1
-    assert at.world.effects() == ["push", "pipeline"]
-
-
-def test_a_push_whose_answer_was_lost_is_recognized(at: At, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("lost", ["push", "pipeline"])
+def test_a_lost_answer_leads_to_nothing_twice(at: At, monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
     push = Checkout.push
 
     def push_and_disconnect(*arguments: Any, **options: Any) -> None:
         push(*arguments, **options)
         raise Refused("the connection broke off")
 
-    monkeypatch.setattr(Checkout, "push", push_and_disconnect)
+    if lost == "push":
+        monkeypatch.setattr(Checkout, "push", push_and_disconnect)
+    else:
+        at.gitlab.fail("POST", PIPELINE, 502, late=True)
     assert at.run() is not None
+    assert len(at.gitlab.started) == 1
     assert at.world.effects() == ["push", "pipeline"]
 
 
@@ -308,12 +277,16 @@ def somebody(at: At, text: str) -> str:
 
 def test_a_replaced_branch_is_shown_first(at: At) -> None:
     theirs = somebody(at, "An older try")
-    shown = at.look().server.replaces  # type: ignore[union-attr]
-    assert theirs[:10] in shown
-    assert "'An older try', by Ada Tester" in shown
-    assert "(force)" in shown
+    at.second_ci().start(TO, {})
+    at.gitlab.running = 99
+    shown = at.look().to.replaces  # type: ignore[union-attr]
+    assert f"{theirs}, which is not in this clone: it would be replaced (force)" in shown
+    assert "a push may cancel pipeline" in shown
     at.run("preview")
     assert shown in at.world.said("planned")[0]["sentence"]  # so a plan that was shown holds for this commit alone
+    at.gitlab.running = 0
+    at.git("fetch", "-q", "gitlab", TO)
+    assert "(An older try, by Ada Tester): replaced (force), with 1 commit" in at.look().to.replaces  # type: ignore[union-attr]
     assert at.run() is not None
     assert at.tips()[TO] == at.head
     (push, _) = at.world.said("effect")
@@ -324,10 +297,10 @@ def test_a_concurrent_push_is_not_overwritten(at: At) -> None:
     for first in (None, "Theirs"):
         if first:
             somebody(at, first)
-        dry_run = at.look()
+        facts = at.look()
         theirs = somebody(at, f"While it was read {first}")
         with pytest.raises(Refused, match="stale info"):
-            at.carry_out(dry_run)
+            at.carry_out(facts)
         assert at.tips()[TO] == theirs
         assert at.world.effects() == []
     assert at.gitlab.started == []
@@ -341,47 +314,22 @@ def test_a_push_before_the_pipeline_starts_is_noticed(at: At, monkeypatch: pytes
         somebody(at, "Quicker")
 
     monkeypatch.setattr(Checkout, "push", push_twice)
-    with pytest.raises(RunbookError, match="GitLab has the bump's commit"):
+    with pytest.raises(RunbookError, match="somebody else has since pushed"):
         at.run()
-    assert (at.world.effects(), at.gitlab.started) == (["push"], [])
-
-
-def test_a_running_pipeline_is_not_cancelled_without_permission(at: At) -> None:
-    somebody(at, "Theirs")
-    at.second_ci().start(TO, {})
-    at.gitlab.running = 99
-    with pytest.raises(Refused, match="push-while-running"):
-        at.run()
-    assert at.tips()[TO] != at.head
-    at.run(allow=f"{ALLOWED} push-while-running")
-    assert at.tips()[TO] == at.head
-    assert [entry["exception"] for entry in at.world.said("exception")] == ["internal-ci", "push-while-running"]
 
 
 def test_a_protected_destination_is_refused(at: At) -> None:
-    before, dry_run = at.tips(), at.look()
+    before, facts = at.tips(), at.look()
     for pattern in ("pull-request/*", "*", TO):
         at.gitlab.fail("GET", "/protected_branches", 200, [{"name": "main"}, {"name": pattern}], times=2)
         with pytest.raises(Refused, match="GitLab protects"):
             at.look()
         with pytest.raises(Refused, match="GitLab protects"):
-            at.carry_out(dry_run)
-    assert (at.tips(), at.gitlab.started) == (before, [])
-
-
-def test_a_branch_that_is_protected_by_its_group_is_refused(at: At) -> None:
-    theirs = somebody(at, "Theirs")
-    branch = {"name": TO, "protected": True, "commit": {"id": theirs}}
-    at.gitlab.fail("GET", "/repository/branches/", 200, branch)
-    with pytest.raises(Refused, match="GitLab protects"):
-        at.look()
-
-
-def test_nothing_is_pushed_if_the_protected_branches_are_unknown(at: At) -> None:
+            at.carry_out(facts)
     at.gitlab.fail("GET", "/protected_branches", 403, times=9)
-    with pytest.raises(RunbookError, match="protected branches"):
+    with pytest.raises(RunbookError, match="protected_branches"):
         at.run()
-    assert TO not in at.tips()
+    assert (at.tips(), at.gitlab.started) == (before, [])
 
 
 def test_a_remote_of_another_project_is_refused(at: At) -> None:
@@ -389,13 +337,11 @@ def test_a_remote_of_another_project_is_refused(at: At) -> None:
         at.git("remote", "set-url", "gitlab", url)
         with pytest.raises(Refused, match="practice/Megatron-LM on 127"):
             at.look()
-    for key, value in (("url", str(at.copy)), ("pushurl", str(at.world.remote))):
-        at.git("config", f"remote.gitlab.{key}", value)
-    with pytest.raises(RunbookError, match="git remote -v"):
-        at.look()
+    at.git("config", "remote.gitlab.url", str(at.copy))
     at.git("config", "remote.gitlab.pushurl", str(at.copy))
+    assert at.look().to is not None
     at.git("config", "--add", "remote.gitlab.pushurl", str(at.world.remote))
-    with pytest.raises(RunbookError, match="git remote -v"):
+    with pytest.raises(Refused, match="git remote -v"):
         at.look()
 
 
@@ -410,50 +356,25 @@ def test_following_reports_each_change(at: At, capsys: pytest.CaptureFixture[str
     assert "waiting for pipeline" in report
 
 
-@pytest.fixture
-def failed_build(at: At, monkeypatch: pytest.MonkeyPatch) -> Iterator[gitlab_project.Project]:
-    """A pipeline in which the image of arm64 does not build; its logs are served."""
+@pytest.mark.parametrize("log", [b"#31 write /var/lib/docker/tmp: no space left on device\n", None])
+def test_a_build_that_fails_is_explained(at: At, monkeypatch: pytest.MonkeyPatch, log: bytes | None) -> None:
     at.run()
-    server = at.look().server
-    assert server is not None
-    assert server.pipeline is not None
+    facts = at.look()
+    assert facts.progress is not None
     jobs = [
         gitlab_project.job(number, build.name, "failed" if build.platform == "arm64" else "success", stage="build")
-        for number, build in enumerate(at.look().builds, 1)
+        for number, build in enumerate(facts.builds, 1)
     ]
-    at.gitlab.fail("GET", f"/pipelines/{server.pipeline.id}/jobs$", 200, jobs, times=30)
-    with gitlab_project.served(name=REPOSITORY) as project:
+    at.gitlab.fail("GET", f"/pipelines/{facts.progress.pipeline.id}/jobs$", 200, jobs, times=30)
+    with gitlab_project.served({"jobs/2/trace": log} if log else {}, name=REPOSITORY) as project:
         monkeypatch.setattr(at, "url", project.url)
-        yield project
-
-
-def test_a_build_that_fails_is_explained(at: At, failed_build: gitlab_project.Project) -> None:
-    log = "#31 copying docker/common/install_nccl.sh\n#31 write /var/lib/docker/tmp: no space left on device\n"
-    failed_build.replies["jobs/2/trace"] = log.encode()
-    result = at.run()
+        result = at.run()
     assert result is not None
     assert result.state == "failed"
-    (job,) = (job for job in result.jobs if job.status == "failed")
-    assert job.name.endswith("nvcr.io/nvidia/pytorch:26.04-py3, arm64]")
-    (explained,) = logs.explain(at.second_ci(), [job])
-    assert explained.kind == "disk full"
-    assert explained.evidence
-    assert any("disk" in pitfall.sign for pitfall in logs.pitfalls(explained))
     assert "does not build" in at.world.outcome()
-    (waiting,) = at.world.said("waiting")
-    assert "Free some space" in waiting["next"]
     assert at.world.checks()["the GitLab pin builds"] == "waiting"
-    shown = logs.show([explained])
-    assert "no space left" in shown.text
-    assert "The disk is full." in shown.text
-
-
-@pytest.mark.usefixtures("failed_build")
-def test_an_unavailable_log_is_reported(at: At) -> None:
-    result = at.run()
-    assert result is not None
-    (explained,) = logs.explain(at.second_ci(), [job for job in result.jobs if job.status == "failed"])
-    assert "log is unavailable" in explained.cause
+    (waiting,) = at.world.said("waiting")
+    assert ("Free some space" in waiting["next"]) == (log is not None)
 
 
 def test_the_token_is_in_no_record(at: At, monkeypatch: pytest.MonkeyPatch) -> None:
