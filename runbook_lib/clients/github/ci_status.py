@@ -140,21 +140,40 @@ def choose(runs: Iterable[WorkflowRun], head: str, workflow: str = WORKFLOW) -> 
 
 def judge(run: WorkflowRun | None, jobs: Sequence[WorkflowJob], head: str, wrong: str = "") -> CiStatus:
     """Return the status of CI for ``head``; ``wrong`` is the reason why the run is useless, if it is."""
-    short = head[:10]
+
+    def status(state: State, sentence: str, following: Next | None = None, progress: str = "") -> CiStatus:
+        return CiStatus(state, head, run, tuple(jobs), sentence, following or Next(), progress)
+
     if run is None:
-        return CiStatus(
-            "none", head, None, (), f"waiting for a CI run of {short} to start",
-            Next.again("If none starts within a few minutes, see copy-pr-bot's comments."),
-        )  # fmt: skip
-    name, jobs = f"CI run {run.id} of {short}", tuple(jobs)
-    follow = Next.again(f"To follow {run.url}:", wait=True)
+        advice = "If none starts within a few minutes, see copy-pr-bot's comments."
+        return status("none", f"waiting for a CI run of {head[:10]} to start", Next.again(advice))
+    name = f"CI run {run.id} of {head[:10]}"
     if wrong:
-        return CiStatus(
-            "useless", head, run, jobs, f"waiting for another CI run: {name} started {wrong}, so it is useless",
-            Next.again("A commit is tested only once: push another one to the branch (it may be empty), then:"),
-        )  # fmt: skip
-    if run.status == "completed":
-        return _judge_completed(run, jobs, head, name)
+        advice = "A commit is tested only once: push another one to the branch (it may be empty), then:"
+        sentence = f"waiting for another CI run: {name} started {wrong}, so it is useless"
+        return status("useless", sentence, Next.again(advice))
+    if run.status != "completed":
+        state, progress = _progress(run, jobs)
+        return status(state, f"waiting for {name}", Next.again(f"To follow {run.url}:", wait=True), progress)
+    if run.conclusion == "success":
+        return status("passed", f"{name} passed ({status('passed', '').counts()}).")
+    if run.conclusion == "cancelled":
+        advice = f"Rerun it at {run.url} unless a push has cancelled it, then:"
+        return status("cancelled", f"waiting for another CI run: {name} was cancelled", Next.again(advice))
+    if run.conclusion not in _BAD:
+        sentence = f"waiting for a person: {name} ended with the conclusion {run.conclusion!r}"
+        return status("unknown", sentence, Next(f"Open {run.url}"))
+    bad = sorted({job.name for job in status("failed", "").bad_jobs})
+    sentence = f"waiting for a person: {name} failed ({join_first(bad, _MOST_NAMES) or 'no failed job'})"
+    advice = (
+        f"{notebooks.GOLDEN_VALUES} refreshes the values that drifted, and {notebooks.BROKEN_TESTS} triages the other "
+        f"failures ({run.url})."
+    )
+    return status("failed", sentence, Next.run(notebooks.GOLDEN_VALUES, advice, run_id=str(run.id)))
+
+
+def _progress(run: WorkflowRun, jobs: Sequence[WorkflowJob]) -> tuple[State, str]:
+    """Return the state of a run that has not ended, and how far it is."""
     done = sum(job.status == "completed" for job in jobs)
     failed = sum(job.conclusion in _BAD for job in jobs)
     counts = f"{done} of {len(jobs)} jobs done" if jobs else "no job yet"
@@ -164,32 +183,7 @@ def judge(run: WorkflowRun | None, jobs: Sequence[WorkflowJob], head: str, wrong
     # In the queue, its job waits for a bot, and no other job runs.
     open_jobs = {job.status for job in jobs if job.status != "completed"}
     if run.status == "waiting" or ("waiting" in open_jobs and "in_progress" not in open_jobs):
-        return CiStatus("waiting", head, run, jobs, f"waiting for {name}", follow, f"in the test queue{since}")
+        return "waiting", f"in the test queue{since}"
     if run.status != "in_progress" and not done:
-        return CiStatus("queued", head, run, jobs, f"waiting for {name}", follow, f"queued{since}")
-    return CiStatus("running", head, run, jobs, f"waiting for {name}", follow, counts)
-
-
-def _judge_completed(run: WorkflowRun, jobs: tuple[WorkflowJob, ...], head: str, name: str) -> CiStatus:
-    bad = sorted({job.name for job in jobs if job.conclusion in _BAD_JOB})
-    if run.conclusion == "success":
-        counts = CiStatus("passed", head, run, jobs, "").counts()
-        return CiStatus("passed", head, run, jobs, f"{name} passed ({counts}).")
-    if run.conclusion == "cancelled":
-        return CiStatus(
-            "cancelled", head, run, jobs, f"waiting for another CI run: {name} was cancelled",
-            Next.again(f"Rerun it at {run.url} unless a push has cancelled it, then:"),
-        )  # fmt: skip
-    if run.conclusion in _BAD:
-        names = join_first(bad, _MOST_NAMES) or "no failed job"
-        return CiStatus(
-            "failed", head, run, jobs, f"waiting for a person: {name} failed ({names})",
-            Next.run(
-                notebooks.GOLDEN_VALUES, f"{notebooks.GOLDEN_VALUES} refreshes the values that drifted, and "
-                f"{notebooks.BROKEN_TESTS} triages the other failures ({run.url}).", run_id=str(run.id),
-            ),
-        )  # fmt: skip
-    return CiStatus(
-        "unknown", head, run, jobs, f"waiting for a person: {name} ended with the conclusion {run.conclusion!r}",
-        Next(f"Open {run.url}"),
-    )  # fmt: skip
+        return "queued", f"queued{since}"
+    return "running", counts

@@ -20,18 +20,18 @@ _PROBES = {
 
 
 class GitHub(GitHubConnection):
-    """One repository on GitHub, as one token sees it.  For use by one thread."""
+    """One repository on GitHub, as one token sees it.  For use by one thread.
+
+    ``world.ports.Forge`` says what the methods return.
+    """
 
     def me(self) -> str:
-        """Return the login of the token's account."""
         return self.get("read the account of the token", "/user", lambda user: str(user["login"]))
 
     def repo(self) -> models.GitHubRepository:
-        """Return the repository and this token's permissions for it."""
         return self.get("read the repository", "", models.GitHubRepository.of)
 
     def may_read(self, area: str) -> bool:
-        """Return False if the token lacks the permission to read ``area``, a name such as actions or pull_requests."""
         try:
             self.get(f"check whether the token may read {area}", _PROBES[area], lambda _: None, {"per_page": 1})
         except NotAllowed as error:
@@ -39,7 +39,6 @@ class GitHub(GitHubConnection):
         return True
 
     def may_write(self, login: str) -> bool:
-        """Return True if an account may write to the repository; False also if this is unknown."""
         path = f"/collaborators/{quote(login, safe='')}/permission"
         try:
             permission = self.get(f"read the permission of {login}", path, lambda access: str(access["permission"]))
@@ -48,34 +47,27 @@ class GitHub(GitHubConnection):
         return permission in ("admin", "write")
 
     def pulls(self, head: str | None = None, base: str | None = None, state: str = "open") -> tuple[Pull, ...]:
-        """Return pull requests, newest first; ``head`` is ``owner:branch``."""
         query = {"state": state, "head": head, "base": base}
         return self.pages("list the pull requests", "/pulls", Pull.of, params=query)
 
     def pull(self, number: int) -> Pull:
-        """Return one pull request."""
         return self.get(f"read pull request #{number}", f"/pulls/{number}", Pull.of)
 
     def labels(self, number: int) -> frozenset[str]:
-        """Return the names of a pull request's labels."""
         path = f"/issues/{number}/labels"
         return frozenset(self.pages(f"read the labels of #{number}", path, lambda label: str(label["name"])))
 
     def labellings(self, number: int) -> tuple[LabelEvent, ...]:
-        """Return when labels were added to a pull request and removed, oldest first."""
         events = self.pages(f"read the events of #{number}", f"/issues/{number}/events", LabelEvent.of)
         return tuple(event for event in events if event is not None)
 
     def comments(self, number: int) -> tuple[Comment, ...]:
-        """Return the conversation of a pull request, oldest first."""
         return self.pages(f"read the comments of #{number}", f"/issues/{number}/comments", Comment.of)
 
     def files(self, number: int) -> tuple[str, ...]:
-        """Return the paths that a pull request changes."""
         return self.pages(f"list the files of #{number}", f"/pulls/{number}/files", lambda file: str(file["filename"]))
 
     def last_author(self, path: str, ref: str) -> str:
-        """Return the login of whoever last committed to a path; empty where GitHub knows no account."""
         params: dict[str, str | int] = {"path": path, "sha": ref, "per_page": 1}
 
         def author(commits: Any) -> str:
@@ -85,7 +77,6 @@ class GitHub(GitHubConnection):
         return self.get(f"find who last changed {path}", "/commits", author, params)
 
     def behind(self, base: str, head: str) -> int:
-        """Return the number of commits of a branch that are missing from another branch or a fork's commit."""
         path = f"/compare/{quote(base)}...{quote(head)}"
         action, params = f"compare {base} with {head[:10]}", {"per_page": 1}
         return self.get(action, path, lambda comparison: whole_number(comparison["behind_by"]), params)
@@ -94,39 +85,29 @@ class GitHub(GitHubConnection):
         self, branch: str | None = None, head_sha: str | None = None, event: str | None = None,
         status: str | None = None, since: datetime | None = None,
     ) -> tuple[WorkflowRun, ...]:  # fmt: skip
-        """Return workflow runs, newest first.
-
-        ``event`` is what started them, such as ``merge_group``, and ``status`` also a conclusion, such as ``failure``.
-        """
         created = f">={since:%Y-%m-%dT%H:%M:%SZ}" if since else None
         query = {"branch": branch, "head_sha": head_sha, "event": event, "status": status, "created": created}
         return self.pages("list the CI runs", "/actions/runs", WorkflowRun.of, key="workflow_runs", params=query)
 
     def run(self, run_id: int) -> WorkflowRun:
-        """Return one workflow run."""
         return self.get(f"read CI run {run_id}", f"/actions/runs/{run_id}", WorkflowRun.of)
 
     def jobs(self, run_id: int) -> tuple[WorkflowJob, ...]:
-        """Return the jobs of a run's latest attempt."""
         path = f"/actions/runs/{run_id}/jobs"
         action = f"list the jobs of CI run {run_id}"
         return self.pages(action, path, WorkflowJob.of, key="jobs", params={"filter": "latest"})
 
     def job(self, job_id: int) -> WorkflowJob:
-        """Return one job."""
         return self.get(f"read job {job_id}", f"/actions/jobs/{job_id}", WorkflowJob.of)
 
     def artifacts(self, run_id: int) -> tuple[Artifact, ...]:
-        """Return the artifacts that the jobs of all attempts of a run have uploaded."""
         path = f"/actions/runs/{run_id}/artifacts"
         return self.pages(f"list the artifacts of CI run {run_id}", path, Artifact.of, key="artifacts")
 
     def artifact(self, artifact_id: int) -> Address:
-        """Return an artifact's zip, for reading."""
         return self.address(f"/actions/artifacts/{artifact_id}/zip")
 
     def log(self, job_id: int) -> Address:
-        """Return the log of a job, for reading."""
         return self.address(f"/actions/jobs/{job_id}/logs")
 
     def deployment_failed(self, sha: str) -> bool:
@@ -141,59 +122,45 @@ class GitHub(GitHubConnection):
         return bool(states) and max(states)[1] in ("failure", "error")
 
     def open_pull(self, title: str, head: str, base: str, body: str, *, draft: bool = True) -> Pull:
-        """Open a pull request; ``head`` is ``owner:branch``."""
         fields = {"title": title, "head": head, "base": base, "body": body, "draft": draft}
         return self.send(f"open a pull request from {head} into {base}", "POST", "/pulls", fields, Pull.of)
 
     def update_pull(self, number: int, body: str) -> Pull:
-        """Change the body of a pull request."""
         return self.send(f"edit pull request #{number}", "PATCH", f"/pulls/{number}", {"body": body}, Pull.of)
 
     def comment(self, number: int, body: str) -> Comment:
-        """Write a comment."""
         return self.send(f"comment on #{number}", "POST", f"/issues/{number}/comments", {"body": body}, Comment.of)
 
     def remove_comment(self, comment: Comment) -> None:
-        """Delete a comment of the token's own account."""
         self.send("remove the comment", "DELETE", f"/issues/comments/{comment.id}", None, bool)
 
     def rerun_failed(self, run_id: int) -> None:
-        """Run the failed jobs of a run once more, as its next attempt."""
         path = f"/actions/runs/{run_id}/rerun-failed-jobs"
         self.send(f"run the failed jobs of CI run {run_id} again", "POST", path, {}, lambda _: None)
 
     def add_label(self, number: int, name: str) -> None:
-        """Add a label.  Adding it twice has no further effect."""
         path = f"/issues/{number}/labels"
         self.send(f"add the label {name!r} to #{number}", "POST", path, {"labels": [name]}, lambda _: None)
 
     def remove_label(self, number: int, name: str) -> None:
-        """Remove a label.  Raises NotAllowed also if it is not set."""
         path = f"/issues/{number}/labels/{quote(name, safe='')}"
         self.send(f"remove the label {name!r} from #{number}", "DELETE", path, None, lambda _: None)
 
     def search_issues(self, words: str) -> tuple[Issue, ...]:
-        """Return the open issues whose text contains exactly these words, oldest first.
-
-        GitHub's index lags a few seconds behind new issues; `list_issues` does not.
-        """
         plain = words.replace('"', " ")
         query = f'repo:{self.repository} is:issue is:open "{plain}"'
         issues = self.pages(f"search the issues for {plain!r}", "/search/issues", Issue.of, "items", {"q": query})
         return tuple(sorted(issues, key=lambda issue: issue.number))
 
     def list_issues(self, creator: str = "") -> tuple[Issue, ...]:
-        """Return the open issues, optionally of one author, without pull requests, oldest first."""
         params = {"state": "open", "creator": creator or None}
         issues = self.pages("list the issues", "/issues", _unless_pull, params=params)
         return tuple(sorted((issue for issue in issues if issue), key=lambda issue: issue.number))
 
     def issue(self, number: int) -> Issue:
-        """Return one issue."""
         return self.get(f"read issue #{number}", f"/issues/{number}", Issue.of)
 
     def is_assignable(self, login: str) -> bool:
-        """Return True if issues may be assigned to this account."""
         action = f"see whether {login} can be assigned"
         try:
             response = self._request(action, "GET", f"/assignees/{login}")
@@ -204,14 +171,12 @@ class GitHub(GitHubConnection):
         return True
 
     def file_issue(self, title: str, body: str, labels: Collection[str] = (), assignee: str = "") -> Issue:
-        """File an issue.  GitHub silently drops labels if the token may not set them."""
-        fields: dict[str, Any] = {"title": title, "body": body, "labels": sorted(labels)}
+        fields: dict[str, Any] = {"title": title, "body": body, "labels": sorted(labels)}  # ignored without permission
         if assignee:
             fields["assignees"] = [assignee]
         return self.send(f"file the issue {title!r}", "POST", "/issues", fields, Issue.of)
 
     def withdraw_issue(self, issue: Issue) -> None:
-        """Close an issue that somebody else has just filed as well."""
         fields = {"state": "closed", "state_reason": "not_planned"}
         self.send(f"close issue #{issue.number}", "PATCH", f"/issues/{issue.number}", fields, Issue.of)
 

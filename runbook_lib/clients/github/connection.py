@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 _API = "https://api.github.com"
 # Version 2026-03-10 removed merge_commit_sha, the commit that CI really tests, from pull requests.
 VERSION = "2022-11-28"
-_LARGEST_CACHE = 16 * 2**20  # bytes of replies that are stored with their ETag
 _ROOTS = ("/user", "/search/")  # the paths that are not below a repository
 
 T = TypeVar("T")
@@ -42,9 +41,8 @@ class GitHubConnection:
     """One repository on GitHub, as one token sees it.  For use by one thread.
 
     ``action`` describes a request: it completes "Could not …".  ``path`` is below the repository, unless it begins with
-    one of ``_ROOTS``.  A request that changes something is never sent
-    twice: its reply may have been lost, so callers check first.  Secrets appear in no message, and ``send`` removes
-    them from all that is published.
+    one of ``_ROOTS``.  A request that changes something is never sent twice: its reply may have been lost, so callers
+    check first.  Secrets appear in no message, and ``send`` removes them from all that is published.
     """
 
     def __init__(
@@ -63,8 +61,6 @@ class GitHubConnection:
         self._transport = Bounded(replies.LARGEST, transport, sleep)
         # githubkit keeps its connections in a context variable, and every cell of a notebook has a context of its own.
         self._context = contextvars.copy_context()
-        # ETag, content and "has a further page" by request: an unchanged reply does not count against the rate limit.
-        self._cache: dict[tuple[str, str], tuple[str, bytes, bool]] = {}
         self._opened = contextlib.ExitStack()
 
     @cached_property
@@ -145,21 +141,10 @@ class GitHubConnection:
         self, action: str, path: str, params: Mapping[str, str | int], build: Callable[[Any], T]
     ) -> tuple[T, bool, int]:
         """Return the object built from the JSON, True if there is a further page, and the bytes of the reply."""
-        key = (path, repr(sorted(params.items())))
-        tag, content, more = self._cache.get(key, ("", b"", False))
-        response = self._request(action, "GET", path, params=params, headers={"If-None-Match": tag} if tag else {})
-        if response.status_code == 304 and tag:
-            return self._build(action, content, build), more, 0
+        response = self._request(action, "GET", path, params=params)
         if response.status_code != 200:
             raise self._unexpected(action, response)
-        content, more = response.content, "next" in response.links
-        built = self._build(action, content, build)
-        # Only now: a reply that makes no sense would be believed for as long as its ETag is valid.
-        if tag := response.headers.get("ETag", ""):
-            self._cache[key] = tag, content, more
-            while sum(len(cached) for _, cached, _ in self._cache.values()) > _LARGEST_CACHE:
-                del self._cache[next(iter(self._cache))]
-        return built, more, len(content)
+        return self._build(action, response.content, build), "next" in response.links, len(response.content)
 
     def _request(self, action: str, method: str, path: str, **options: Any) -> "httpx.Response":
         from githubkit.exception import GitHubException, RequestError, RequestFailed
@@ -167,7 +152,7 @@ class GitHubConnection:
         failed, problem, client = self._failed(action), self._problem(action), self._client
         if not path.startswith(_ROOTS):
             path = f"/repos/{self.repository}{path}"
-        headers = {"X-GitHub-Api-Version": VERSION, "Accept-Encoding": "gzip", **options.pop("headers", {})}
+        headers = {"X-GitHub-Api-Version": VERSION, "Accept-Encoding": "gzip"}
         try:
             reply = self._context.run(lambda: client.request(method, path, headers=headers, **options))
         except RequestFailed as error:

@@ -4,14 +4,48 @@
 aware, in UTC.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from runbook_lib.clients.replies import whole_number
 
 #: GitHub's names for the relation of an account to a repository in which it has permissions.
 _INSIDERS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
+
+#: GitHub's names of fields, where ours differ.
+_NAMES = {
+    "url": "html_url", "created": "created_at", "started": "started_at", "completed": "completed_at",
+    "attempt": "run_attempt", "size": "size_in_bytes", "merge_commit": "merge_commit_sha",
+}  # fmt: skip
+
+T = TypeVar("T")
+
+
+def _text(value: Any) -> str:
+    """Return a text, which GitHub leaves out as null.  Raises TypeError for anything else."""
+    if not isinstance(value, str | None):
+        raise TypeError(f"{type(value).__name__} instead of a text")
+    return value or ""
+
+
+def _optional_time(value: Any) -> datetime | None:
+    return datetime.fromisoformat(value) if value else None
+
+
+#: How the value of a field is read, by its type.
+_READ: Mapping[Any, Callable[[Any], Any]] = {
+    int: whole_number, str: _text, bool: bool, datetime: datetime.fromisoformat, datetime | None: _optional_time,
+}  # fmt: skip
+
+
+def _made(cls: type[T], data: Any, **values: Any) -> T:
+    """Return an object with these values, and the others as GitHub sends them under the names of their fields."""
+    for field in fields(cls):  # type: ignore[arg-type]
+        if field.name not in values:
+            values[field.name] = _READ[field.type](data[_NAMES.get(field.name, field.name)])
+    return cls(**values)
 
 
 @dataclass(frozen=True)
@@ -25,7 +59,7 @@ class GitHubRepository:
     @classmethod
     def of(cls, data: Any) -> Self:
         allowed = frozenset(name for name, may in (data.get("permissions") or {}).items() if may)
-        return cls(data["full_name"], allowed, bool(data["private"]))
+        return _made(cls, data, name=data["full_name"], permissions=allowed)
 
 
 @dataclass(frozen=True)
@@ -56,24 +90,13 @@ class Pull:
     @classmethod
     def of(cls, data: Any) -> Self:
         head, base = data["head"], data["base"]
-        return cls(
-            number=whole_number(data["number"]),
-            url=data["html_url"],
-            title=data["title"],
-            body=data["body"] or "",
-            draft=bool(data.get("draft")),
-            state=data["state"],
-            merged=data.get("merged_at") is not None,
-            head_ref=head["ref"],
-            head_sha=head["sha"],
-            head_owner=login(head.get("user")),
-            base_ref=base["ref"],
-            base_sha=base["sha"],
-            merge_commit=data.get("merge_commit_sha"),
-            mergeable=data.get("mergeable"),
-            labels=frozenset(label["name"] for label in data["labels"]),
-            author=login(data["user"]),
-        )
+        return _made(
+            cls, data, draft=bool(data.get("draft")), merged=data.get("merged_at") is not None,
+            head_ref=head["ref"], head_sha=head["sha"], head_owner=login(head.get("user")),
+            base_ref=base["ref"], base_sha=base["sha"],
+            merge_commit=data.get("merge_commit_sha"), mergeable=data.get("mergeable"),
+            labels=frozenset(label["name"] for label in data["labels"]), author=login(data["user"]),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -93,15 +116,8 @@ class Comment:
 
     @classmethod
     def of(cls, data: Any) -> Self:
-        return cls(
-            whole_number(data["id"]),
-            login(data["user"]),
-            data["body"] or "",
-            datetime.fromisoformat(data["created_at"]),
-            data["html_url"],
-            data.get("author_association") in _INSIDERS,
-            bool(data["user"]) and data["user"].get("type") == "Bot",
-        )
+        is_bot = bool(data["user"]) and data["user"].get("type") == "Bot"
+        return _made(cls, data, author=login(data["user"]), insider=_is_insider(data), bot=is_bot)
 
 
 @dataclass(frozen=True)
@@ -141,18 +157,9 @@ class WorkflowRun:
     @classmethod
     def of(cls, data: Any) -> Self:
         repositories = [(data.get(name) or {}).get("id") for name in ("repository", "head_repository")]
-        return cls(
-            id=whole_number(data["id"]),
-            url=data["html_url"],
-            name=data.get("name") or "",
-            head_sha=data["head_sha"],
-            head_branch=data["head_branch"] or "",
-            status=data["status"] or "",
-            conclusion=data["conclusion"] or "",
-            attempt=whole_number(data.get("run_attempt") or 1),
-            created=datetime.fromisoformat(data["created_at"]),
-            fork=repositories[0] != repositories[1],
-        )
+        attempt = whole_number(data.get("run_attempt") or 1)
+        fork = repositories[0] != repositories[1]
+        return _made(cls, data, name=_text(data.get("name")), attempt=attempt, fork=fork)
 
 
 @dataclass(frozen=True)
@@ -171,17 +178,8 @@ class WorkflowJob:
 
     @classmethod
     def of(cls, data: Any) -> Self:
-        return cls(
-            id=whole_number(data["id"]),
-            url=data["html_url"] or "",
-            name=data["name"],
-            status=data["status"],
-            conclusion=data["conclusion"] or "",
-            started=_optional_time(data["started_at"]),
-            completed=_optional_time(data["completed_at"]),
-            failed_steps=tuple(step["name"] for step in data.get("steps") or () if step["conclusion"] == "failure"),
-            runners=tuple(map(str, data.get("labels") or ())),
-        )
+        failed = tuple(step["name"] for step in data.get("steps") or () if step["conclusion"] == "failure")
+        return _made(cls, data, failed_steps=failed, runners=tuple(map(str, data.get("labels") or ())))
 
 
 @dataclass(frozen=True)
@@ -196,10 +194,7 @@ class Artifact:
 
     @classmethod
     def of(cls, data: Any) -> Self:
-        return cls(
-            whole_number(data["id"]), data["name"], whole_number(data["size_in_bytes"]), bool(data["expired"]),
-            _optional_time(data["created_at"]),
-        )  # fmt: skip
+        return _made(cls, data)
 
 
 @dataclass(frozen=True)
@@ -217,26 +212,16 @@ class Issue:
 
     @classmethod
     def of(cls, data: Any) -> Self:
-        """Return the issue in GitHub's JSON."""
-        return cls(
-            number=whole_number(data["number"]),
-            url=data["html_url"],
-            title=data["title"],
-            body=data["body"] or "",
-            state=data["state"],
-            # GitHub describes them as objects or mere names.
-            labels=frozenset(label if isinstance(label, str) else label["name"] or "" for label in data["labels"]),
-            author=login(data["user"]),
-            insider=data.get("author_association") in _INSIDERS,
-        )
+        # GitHub describes them as objects or mere names.
+        labels = frozenset(label if isinstance(label, str) else label["name"] or "" for label in data["labels"])
+        return _made(cls, data, labels=labels, author=login(data["user"]), insider=_is_insider(data))
 
 
 def login(user: Any) -> str:
     """Return the login of an account; empty if GitHub has none."""
-    if not user:
-        return ""
-    return str(user["login"])
+    return str(user["login"]) if user else ""
 
 
-def _optional_time(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
+def _is_insider(data: Any) -> bool:
+    """Return True if the author of a comment or an issue has permissions in the repository."""
+    return data.get("author_association") in _INSIDERS

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class OciRegistry(Connection):
-    """One repository of a registry.  Its methods raise Unreachable without a reply, CannotTell if it is invalid."""
+    """One repository of a registry.  ``world.ports.Registry`` says what the methods return."""
 
     @classmethod
     def connect(
@@ -58,7 +58,6 @@ class OciRegistry(Connection):
         return cls(address, repository, find, transport=transport, sleep=sleep)
 
     def image(self, reference: str) -> Image | None:
-        """Return the image of a tag or a digest, or None if the registry does not have it."""
         manifest = self._manifest(reference)
         if manifest is None:
             return None
@@ -75,7 +74,6 @@ class OciRegistry(Connection):
         return Image(digest, dict(map(self._member, reversed(members))))
 
     def tags(self) -> list[str]:
-        """Return every tag, in the registry's order; empty if there is no such repository."""
         path, tags, end = "tags/list?n=1000", list[str](), time.monotonic() + _LISTING
         while (answer := self.get(path, "application/json")) is not None:
             document = document_of(answer)
