@@ -91,7 +91,7 @@ def check(branch: BumpBranch, github: Forge | None, records: Path | None = None)
         "ci": (notebooks.RUN_CI, lambda: _check_ci(state, pull, progress())),
         "commits": ("", lambda: [_check_commits(review)]),
         "pins": ("", lambda: [_check_pins(branch, pull)]),
-        "values": (notebooks.GOLDEN_VALUES, lambda: [_check_values(branch, records)]),
+        "values": (notebooks.GOLDEN_VALUES, lambda: [_check_values(branch)]),
         "issues": (notebooks.BROKEN_TESTS, lambda: [_check_issues(branch, github, pull)]),
         "downstream": (notebooks.RUN_CI, lambda: _check_downstream(state, pull, progress)),
         "second ci": (notebooks.GITLAB_PIN, lambda: [_check_gitlab(branch, pull)]),
@@ -160,9 +160,9 @@ def _check_pins(branch: BumpBranch, pull: Pull) -> Requirement:
     return _met("pins", survey.outcome == "in sync", survey.summary, Next.run(notebooks.SYNC_CHECK))
 
 
-def _check_values(branch: BumpBranch, records: Path | None) -> Requirement:
-    judged = comparison.judge_branch(branch, records)
-    verdicts, files = judged.changed, [file.file for file in judged.stopped]
+def _check_values(branch: BumpBranch) -> Requirement:
+    judged = comparison.judge_branch(branch)
+    verdicts, files = judged.verdicts, [file.file for file in judged.stopped]
     # A group's files may have been committed by hand: a person must decide on the group anyway.
     files += [group.id for group in verdicts.groups if not group.accepted]
     action = Next.run(notebooks.GOLDEN_VALUES, "Decide on them.")

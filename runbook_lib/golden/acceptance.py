@@ -1,14 +1,13 @@
 """Acceptance of held-back golden files, and of groups, by people's decisions on exactly these values."""
 
 import difflib
-import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 
-from runbook_lib.decisions import Decision, Decisions
+from runbook_lib.decisions import Decision, Decisions, Seen
 from runbook_lib.errors import Refused
 from runbook_lib.golden.judge import Verdicts
-from runbook_lib.golden.shifts import SHIFT_LIMIT, Group
 from runbook_lib.recipes.file_names import GoldenFileName, is_baseline
 
 #: The verdicts that a person may overrule.
@@ -17,26 +16,13 @@ _ACCEPTABLE = ("held back", "ambiguous")
 Decide = Callable[[str, str], Decision | None]
 
 
-def no_decision(_subject: str, _values: str) -> None:
-    """Decide nothing."""
+def decide_by(decisions: Decisions, run: int = 0, attempt: int = 0) -> Decide:
+    """Return how these decisions apply to the values of a run."""
+    return partial(_decided, decisions, run, attempt)
 
 
-@dataclass(frozen=True)
-class AcceptedGroup:
-    """A group that an earlier refresh accepted, with the ``ratio`` of its shift."""
-
-    name: str
-    reason: str
-    ratio: float | None = None
-
-    def covers(self, group: Group) -> bool:
-        """Return True for the same group, up to the shift that was accepted."""
-        if self.name != group.id:
-            return False
-        if self.ratio is None or group.ratio is None:
-            return True
-        before, now = math.log(max(self.ratio, 0.01)), math.log(max(group.ratio, 0.01))
-        return before * now >= 0 and abs(now) <= abs(before) + math.log1p(SHIFT_LIMIT)
+def _decided(decisions: Decisions, run: int, attempt: int, subject: str, values: str) -> Decision | None:
+    return decisions.decided("accept", subject, Seen(values, run, attempt))
 
 
 def held_back(verdicts: Verdicts, values: Callable[[str], str]) -> Iterator[tuple[str, str, str]]:
@@ -49,16 +35,16 @@ def held_back(verdicts: Verdicts, values: Callable[[str], str]) -> Iterator[tupl
             yield file.file, file.danger, values(file.file)
 
 
-def accept(verdicts: Verdicts, files: Mapping[str, str], groups: Mapping[str, str]) -> Verdicts:
-    """Return the verdicts with these files and groups accepted, each for a reason."""
+def accept(verdicts: Verdicts, reasons: Mapping[str, str]) -> Verdicts:
+    """Return the verdicts with the files and groups of these names accepted, each for a reason."""
     judgements = tuple(
-        replace(file, verdict="refresh", accepted=files[file.file])
-        if file.verdict in _ACCEPTABLE and file.file in files
+        replace(file, verdict="refresh", accepted=reasons[file.file])
+        if file.verdict in _ACCEPTABLE and file.file in reasons
         else file
         for file in verdicts.judgements
     )
-    accepted = (replace(group, accepted=groups.get(group.id, group.accepted)) for group in verdicts.groups)
-    return replace(verdicts, judgements=judgements, groups=tuple(accepted))
+    groups = tuple(replace(group, accepted=reasons.get(group.id, "")) for group in verdicts.groups)
+    return replace(verdicts, judgements=judgements, groups=groups)
 
 
 def require_met(decisions: Decisions, verdicts: Verdicts) -> None:
@@ -88,11 +74,3 @@ def require_known(decisions: Decisions, known: Collection[str]) -> None:
             hint = f" Did you mean {near[0]}?" if near else ""
             place = f"Line {entry.line} of {decisions.file} accepts {entry.subject!r}"
             raise Refused(f"{place}, which is not a golden file of a test.{hint} Nothing was changed.")
-
-
-def accepted_groups(earlier: Iterable[AcceptedGroup], verdicts: Verdicts) -> dict[str, str]:
-    """Return the reasons for which earlier refreshes accepted groups, by name."""
-    reasons: dict[str, str] = {}
-    for entry in earlier:
-        reasons |= {group.id: entry.reason for group in verdicts.groups if entry.covers(group)}
-    return reasons

@@ -11,7 +11,6 @@ from pathlib import PurePath
 
 from runbook_lib.golden.form import Judgement, ReviewReason
 from runbook_lib.golden.losses import LossChange, loss_change
-from runbook_lib.golden.values import Steps
 
 #: The fraction of the limits within which two losses agreed before, and the minimum number of compared steps.
 _AGREED, _LEAST_STEPS = 0.5, 5
@@ -19,6 +18,7 @@ _AGREED, _LEAST_STEPS = 0.5, 5
 _COMMON, _EXPLAINS_ALL = 0.25, 0.8
 #: Factors that differ by more than this at the last step are not alike, regardless of earlier steps.
 _FAR_APART = 0.02
+_NONE = LossChange(0.0, 0, 0.0, 0.0)
 
 
 def split_common(judgements: Sequence[Judgement]) -> tuple[bool, Mapping[str, ReviewReason]]:
@@ -57,39 +57,36 @@ def _reason(judgement: Judgement, others: Sequence[Judgement], *, trained_alike:
 
 
 def _is_alike(judgement: Judgement, other: Judgement) -> bool:
-    for metric, (old, new) in judgement.curves.items():
-        other_old, other_new = other.curves.get(metric, ({}, {}))
-        shared = old.keys() & new.keys() & other_old.keys() & other_new.keys()
-        last = max(shared, default=0)  # where a difference is most likely
-        if shared and not math.isclose(new[last] * other_old[last], old[last] * other_new[last], rel_tol=_FAR_APART):
-            return False
-    is_compared = False
-    for _, change in _differences(judgement, other):
-        if change.excess > 1:
-            return False
-        is_compared = True
-    return is_compared
+    for metric, loss in judgement.losses.items():
+        theirs = other.losses.get(metric, _NONE)
+        last = max(loss.old.keys() & loss.new.keys() & theirs.old.keys() & theirs.new.keys(), default=None)
+        if last is not None:  # where a difference is most likely
+            ours = loss.new[last] * theirs.old[last]
+            if not math.isclose(ours, loss.old[last] * theirs.new[last], rel_tol=_FAR_APART):
+                return False
+    excesses = [change.excess for _, change in _differences(judgement, other)]
+    return bool(excesses) and max(excesses) <= 1
 
 
 def _differences(judgement: Judgement, other: Judgement) -> Iterator[tuple[str, LossChange]]:
     """Yield for each metric the difference of the new loss from the old one scaled by the other test's factors."""
-    for metric, (old, new) in judgement.curves.items():
-        other_old, other_new = other.curves.get(metric, ({}, {}))
+    for metric, loss in judgement.losses.items():
+        theirs = other.losses.get(metric, _NONE)
         expected = {}
-        for step in old.keys() & other_old.keys() & other_new.keys():
-            if other_old[step]:
-                expected[step] = old[step] * other_new[step] / other_old[step]
-        if len(expected.keys() & new.keys()) >= _LEAST_STEPS and (change := loss_change(expected, new)):
+        for step in loss.old.keys() & theirs.old.keys() & theirs.new.keys():
+            if theirs.old[step]:
+                expected[step] = loss.old[step] * theirs.new[step] / theirs.old[step]
+        if len(expected.keys() & loss.new.keys()) >= _LEAST_STEPS and (change := loss_change(expected, loss.new)):
             yield metric, change
 
 
 def _agreed(judgement: Judgement, other: Judgement) -> bool:
-    for metric, (old, _) in judgement.curves.items():
-        other_old: Steps = other.curves.get(metric, ({}, {}))[0]
-        shared = old.keys() & other_old.keys()
-        if len(shared) < _LEAST_STEPS or not math.isclose(old[max(shared)], other_old[max(shared)], rel_tol=0.01):
+    for metric, loss in judgement.losses.items():
+        theirs = other.losses.get(metric, _NONE).old
+        shared = loss.old.keys() & theirs.keys()
+        if len(shared) < _LEAST_STEPS or not math.isclose(loss.old[max(shared)], theirs[max(shared)], rel_tol=0.01):
             return False
-        change = loss_change(old, other_old)
+        change = loss_change(loss.old, theirs)
         if change is None or change.excess > _AGREED:
             return False
-    return bool(judgement.curves)
+    return bool(judgement.losses)

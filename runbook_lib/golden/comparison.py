@@ -3,30 +3,26 @@
 Files already refreshed on the branch are not refreshed again.
 """
 
-import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from pathlib import Path
 from time import monotonic
 
 from runbook_lib.decisions import Decisions
-from runbook_lib.golden import acceptance, baselines, history, match_artifacts, refreshes
+from runbook_lib.golden import acceptance, baselines, history, match_artifacts
 from runbook_lib.golden import collect as artifacts
-from runbook_lib.golden.acceptance import Decide
+from runbook_lib.golden.attempts import read_attempts
 from runbook_lib.golden.bisect_offer import ImageSearches, look_searches
 from runbook_lib.golden.collect import CollectionProblem, GoldenCollection, GoldenSource
 from runbook_lib.golden.coverage import Coverage, ScopedTest, scoped_tests
 from runbook_lib.golden.coverage import coverage as coverage_of
 from runbook_lib.golden.diff import LINT
-from runbook_lib.golden.form import STOPPED, examine
+from runbook_lib.golden.form import examine
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.judge import NO_HISTORY, Attempts
 from runbook_lib.golden.run_choice import ChosenRun
 from runbook_lib.golden.table import GoldenTable, JudgedTable, judge
-from runbook_lib.golden.values import BadGoldenFile, GoldenValues, parse
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.file_names import (
     FOLDER,
@@ -38,6 +34,7 @@ from runbook_lib.recipes.file_names import (
     path_of,
     short_name,
 )  # fmt: skip
+from runbook_lib.record import archive
 from runbook_lib.world.bump_branch import BumpBranch
 
 #: Seconds between two lines of progress.
@@ -63,11 +60,13 @@ class GoldenReadings:
     image: str = ""
     searches: ImageSearches = field(default_factory=ImageSearches)
 
-    def judge(self, decide: Decide = acceptance.no_decision, *, on_branch: bool = False) -> "GoldenComparison":
-        """Judge the golden files, once.
+    def judge(self, *, on_branch: bool = False) -> "GoldenComparison":
+        """Judge the golden files, once, and apply the bump's decisions.
 
         ``on_branch``: only values on the branch count as explaining a failed job.
         """
+        run = self.ci_run
+        decide = acceptance.decide_by(run.bump.decisions, run.number, run.attempt)
         judged = judge(self.table, self.history, self.attempts, decide)
         return GoldenComparison(self, judged, undecided_jobs(self, judged, on_branch=on_branch))
 
@@ -88,22 +87,12 @@ class GoldenComparison:
     @property
     def ambiguous_jobs(self) -> tuple[str, ...]:
         """The failed jobs with ambiguous values, which need another attempt to decide."""
-        ambiguous = {file.file for file in self.judged.measured.judgements if file.verdict == "ambiguous"}
+        ambiguous = {file.file for file in self.judged.stopped if file.verdict == "ambiguous"}
         jobs = set()
         for file in self.readings.collection.files:
             if file.failed and short_name(file.path) in ambiguous:
                 jobs.add((file.job, file.artifact))
         return tuple(sorted(job for job, _ in jobs))
-
-    @cached_property
-    def old(self) -> dict[str, GoldenValues]:
-        """The branch's values of the measured files."""
-        return parse_all({name: self.readings.table.branch[name] for name in self.readings.table.measured})
-
-    @cached_property
-    def new(self) -> dict[str, GoldenValues]:
-        """The measured values."""
-        return parse_all(self.readings.table.measured)
 
 
 def collect(ci_run: ChosenRun, *, on_branch: bool = False, report: Callable[[str], object] = print) -> GoldenComparison:
@@ -129,16 +118,16 @@ def read(ci_run: ChosenRun, *, report: Callable[[str], object] = print) -> Golde
     collection = artifacts.collect(source, known=known, progress=progress)
     new = _measured(branch, collection)
     records = ci_run.pull_request.records
-    table = read_table(branch, records, new, {short_name(file.path): file.runner for file in collection.files})
     tests, warnings = _read_tests(branch, paths)
     used = {test.golden for test in tests} | {baseline_of(test.model, test.case) for test in tests}
     for name in new:
         if name.replace("_2nd.json", ".json") not in used:
             warnings.append(f"No recipe uses {name}: CI will not compare anything with it.")
     return GoldenReadings(
-        ci_run, collection, table, read_history(branch), refreshes.read_attempts(ci_run),
+        ci_run, collection, read_table(branch, new), read_history(branch), read_attempts(ci_run),
         _rejected(ci_run, new), _coverage(source, collection, known, tests), tuple(warnings),
-        refreshes.image_digest(records), look_searches(branch, records),
+        next((str(inputs["digest"]) for inputs in archive.inputs_of(records) if inputs.get("digest")), ""),
+        look_searches(branch, records),
     )  # fmt: skip
 
 
@@ -154,9 +143,7 @@ def _measured(branch: BumpBranch, collection: GoldenCollection) -> dict[str, str
     return new
 
 
-def read_table(
-    branch: BumpBranch, records: Path | None, measured: Mapping[str, str], runners: Mapping[str, str]
-) -> GoldenTable:
+def read_table(branch: BumpBranch, measured: Mapping[str, str]) -> GoldenTable:
     """Read the measured files and those that the branch has changed, in all versions."""
     diff = ("diff", "--name-only", "--no-renames", "-z", branch.fork, branch.start, "--", FOLDER, PERFORMANCE)
     changed = _golden_paths(branch.checkout.git(*diff).split("\0"))
@@ -170,14 +157,13 @@ def read_table(
         measured,
         {name: texts[path] for name, path in configs.items()},
         texts[LINT] is not None,
-        runners,
-        refreshes.read_refreshes(records),
     )
 
 
-def judge_branch(branch: BumpBranch, records: Path | None) -> JudgedTable:
+def judge_branch(branch: BumpBranch) -> JudgedTable:
     """Judge the golden files that the branch has changed since it diverged from its base."""
-    return judge(read_table(branch, records, {}, {}), read_history(branch), {})
+    decide = acceptance.decide_by(branch.bump.decisions)
+    return judge(read_table(branch, {}), read_history(branch), {}, decide)
 
 
 def read_history(branch: BumpBranch) -> GoldenHistory:
@@ -226,15 +212,6 @@ def _golden_paths(paths: Iterable[str]) -> frozenset[str]:
     return frozenset(filter(has_values, paths))
 
 
-def parse_all(texts: Mapping[str, str | None]) -> dict[str, GoldenValues]:
-    """Return the golden values that can be parsed, by name; the judgement reports the others."""
-    values = {}
-    for name, text in texts.items():
-        with contextlib.suppress(BadGoldenFile):
-            values[name] = parse(text or "")
-    return values
-
-
 def _coverage(
     source: GoldenSource, collection: GoldenCollection, known: AbstractSet[str], tests: Sequence[ScopedTest]
 ) -> tuple[Coverage, ...]:
@@ -264,12 +241,12 @@ def undecided_jobs(readings: GoldenReadings, judged: JudgedTable, *, on_branch: 
 
     A job is explained if its values fail CI's comparison with those in the tested commit, and none is held back.
     """
-    stopping = (*STOPPED, "refresh") if on_branch else STOPPED
-    stopped = {file.file for file in judged.measured.judgements if file.verdict in stopping}
-    stopped |= judged.measured.waiting.keys()
+    blocked = set(judged.blocked)
+    if on_branch:
+        blocked |= {short_name(edit.path) for edit in judged.edits}
     explained, unexplained = set(), set()
     for file in readings.collection.files:
-        if file.failed and short_name(file.path) in stopped:
+        if file.failed and short_name(file.path) in blocked:
             unexplained.add((file.job, file.artifact))
         elif file.failed and short_name(file.path) in readings.rejected:
             explained.add((file.job, file.artifact))

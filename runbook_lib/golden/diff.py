@@ -164,7 +164,6 @@ def as_json(verdicts: Verdicts) -> dict[str, object]:
         "outcome": outcome,
         "compared": len(verdicts.judgements),
         "history": verdicts.missing or "read",
-        "error rates": verdicts.error_rates,
         "groups": [group.row for group in verdicts.groups],
         "files": summary.verdict_rows(verdicts.judgements),
         "measures": measures,

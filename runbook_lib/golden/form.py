@@ -46,10 +46,9 @@ class ReviewReason:
 class Judgement:
     """The verdict on one file.  ``ci``: why CI would fail each metric.
 
-    ``costs`` are log ratios of new to old for times, memory and zeros, positive if worse: the medians of all attempts;
-    ``measured`` are those of the last attempt.  ``curves``: each loss by step, old and new.  ``group``: the decision on
-    many files that this one waits for.  ``accepted``: the reason why a person accepted the file.  ``renamed``: the old
-    name, if the file was renamed.
+    ``costs`` are log ratios of new to old for times, memory and zeros, positive if worse.  ``mark`` is the fingerprint
+    of the new losses.  ``group``: the decision on many files that this one waits for.  ``accepted``: the reason why a
+    person accepted the file.  ``renamed``: the old name, if the file was renamed.
     """
 
     file: str
@@ -62,8 +61,6 @@ class Judgement:
     renamed: str = ""
     costs: Mapping[str, float] = field(default_factory=dict)
     losses: Mapping[str, LossChange] = field(default_factory=dict)
-    curves: Mapping[str, tuple[Steps, Steps]] = field(default_factory=dict)
-    measured: Mapping[str, float] = field(default_factory=dict)
     mark: int = 0
     group: str = ""
 
@@ -203,10 +200,9 @@ def _compare(file: str, old: GoldenValues, new: GoldenValues, config: Comparison
         return Judgement(file, "unchanged", notes=("only the formatting changed",))
     shared = [metric for metric in old.series if metric in new.series]
     measures = tuple(measure(file, metric, old.series[metric], new.series[metric]) for metric in shared)
-    losses, curves = {}, {}
+    losses = {}
     for metric in filter(is_loss, shared):
-        curves[metric] = old.series[metric], new.series[metric]
-        if change := loss_change(*curves[metric], rl=config.kind == "rl"):
+        if change := loss_change(old.series[metric], new.series[metric], rl=config.kind == "rl"):
             losses[metric] = change
     reasons = [*_lost_series(old, new), *_lost_requests(old, new), *_run_metrics(old, new)]
     notes = [f"new metric {metric}" for metric in new.series if metric not in old.series]
@@ -215,7 +211,7 @@ def _compare(file: str, old: GoldenValues, new: GoldenValues, config: Comparison
         notes.append("no model_config.yaml: judged by the format of the file")
     return Judgement(
         file, "held back" if reasons else "refresh", tuple(reasons), measures, ci_rules.ci_failures(old, new, config),
-        tuple(notes), costs=cost_changes(old, new), losses=losses, curves=curves, mark=fingerprint(new),
+        tuple(notes), costs=cost_changes(old, new), losses=losses, mark=fingerprint(new),
     )  # fmt: skip
 
 

@@ -2,34 +2,29 @@
 
 A file's form is judged first (``form``).  A change of time or memory is split into the shift of its platform, which is
 one decision for all files (``shifts``), and the test's deviation, which is held back if it is improbable for that test
-(``noise``): the number of such questions is bounded by a false-discovery rate.  Losses have limits that past images
-kept (``losses``).  A value is *ambiguous* if another run would decide, because the test moved as far before.  CI's own
-rules are reported beside the verdict; they determine what CI does.
+(``noise``).  Losses have limits that past images kept (``losses``).  A value is *ambiguous* if another run would
+decide, because the test moved as far before.  CI's own rules are reported beside the verdict; they determine what CI
+does.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean, median
 
 from runbook_lib.decisions import DANGERS, DIVERGENCE, LOST, SLOWER
 from runbook_lib.golden.common_losses import split_common
 from runbook_lib.golden.form import STOPPED, Judgement, ReviewReason, Verdict, examine
 from runbook_lib.golden.history import GoldenHistory
-from runbook_lib.golden.noise import NoiseModel, learn, observed_tail, probability
+from runbook_lib.golden.noise import NoiseModel, learn
 from runbook_lib.golden.shifts import SHIFT_LIMIT, Deviation, Group, baseline_groups, common_reasons, split
 from runbook_lib.recipes.file_names import is_baseline
 
-#: The accepted number of false questions: the largest of a share of all questions, one, or one per a fixed number of
-#: files.
-FALSE_DISCOVERIES, FILES_PER_FALSE_QUESTION = 0.1, 40
+#: The number of standard deviations from which a deviation is held back.
 _LEAST_DEVIATIONS = 2.75
 NO_HISTORY = GoldenHistory(missing="no history was read")
 #: By file and metric: the costs, or the excess of a loss, in earlier attempts of a run.
 Attempts = Mapping[tuple[str, str], Sequence[float]]
 _NO_ATTEMPTS: Attempts = {}
-#: Attempts that differ by more standard deviations than this have two modes.
-_TWO_MODES = 4.0
 #: The smallest relevant ratios, by metric.
 _LEAST_RATIO = {"num-zeros": 2.0, "mem": 1.15, "": 1.25}
 #: A test that is hardly worse than before is not reported, even if its platform improved.
@@ -42,14 +37,12 @@ _CERTAIN, _CERTAIN_RATIO = 5.0, 1.15
 class Verdicts:
     """The judgements on a set of files, and the decisions on groups of files.
 
-    ``deviations`` are by (file, metric).  ``threshold`` is the number of standard deviations from which one is held
-    back.
+    ``deviations`` are by (file, metric).  ``missing``: why no history was used.
     """
 
     judgements: tuple[Judgement, ...] = ()
     groups: tuple[Group, ...] = ()
     deviations: Mapping[tuple[str, str], Deviation] = field(default_factory=dict)
-    threshold: float = _LEAST_DEVIATIONS
     missing: str = ""
 
     @property
@@ -89,22 +82,6 @@ class Verdicts:
         """Return True if a person, or another run, must decide something."""
         return bool(self.waiting) or any(judgement.verdict in STOPPED for judgement in self.judgements)
 
-    @property
-    def error_rates(self) -> dict[str, float | None]:
-        """The expected number of questions from noise alone, and the share of tests ×1.5 slower that are noticed.
-
-        Both are computed from the share of past changes that were as large, whose tails are heavier than those of the
-        distribution that decides.
-        """
-        false, noticed = 0.0, []
-        for (_, metric), item in self.deviations.items():
-            limit = least_deviation(metric, item.scale, self.threshold)
-            false += observed_tail(limit / item.scale, metric)
-            if metric == "iteration-time":
-                noticed.append(observed_tail((limit - math.log(1.5)) / item.scale, metric))
-        share = min(fmean(noticed), 0.99) if noticed else None
-        return {"false questions": false, "threshold": self.threshold, "noticed of ×1.5 slower": share}
-
 
 def judge(
     file: str, old: str | bytes | None, new: str | bytes | None, config: str | None = None, *, lint: bool = False
@@ -118,32 +95,21 @@ def judge_all(
 ) -> Verdicts:
     """Judge the values of files whose form was examined; the history is that of the old revision.
 
-    ``attempts`` are the values of earlier attempts of the same run: the median of all attempts is judged, or the worst
-    if they have two modes.
+    ``attempts`` are the values of earlier attempts of the same run, of which the worst is judged.
     """
-    judgements = tuple(_pooled(judgement, attempts) for judgement in examined)
+    judgements = tuple(examined)
     differing = [judgement for judgement in judgements if judgement.verdict != "unchanged"]
-    renamed = {judgement.renamed: judgement.file for judgement in differing if judgement.renamed}
-    model = learn(history, renamed)
+    model = learn(history, {judgement.renamed: judgement.file for judgement in differing if judgement.renamed})
     of_baselines = [judgement for judgement in differing if is_baseline(judgement.file)]
-    differing = [judgement for judgement in differing if not is_baseline(judgement.file)]
-    groups, deviations = split(differing, model)
-    threshold = bound_questions(deviations)
-    reasons = {judgement.file: list(judgement.reasons) for judgement in of_baselines}
-    for judgement in differing:
-        reasons[judgement.file] = [*judgement.reasons, *_losses(judgement, model, attempts)]
-        for metric in judgement.costs:
-            deviation = deviations[judgement.file, metric]
-            earlier = attempts.get((judgement.file, metric), ())
-            if _have_two_modes(values := [judgement.measured[metric], *earlier], deviation):
-                deviation = replace(deviation, residual=max(values) - deviation.shift)
-            limit = least_deviation(metric, deviation.scale, threshold)
-            if deviation.residual >= limit and deviation.residual + deviation.shift > _LEAST_RISE:
-                reason = _deviation(judgement.file, metric, deviation, model)
-                reasons[judgement.file].append(_repeated(reason, values, deviation))
-    for group in common_reasons(reasons, differing):
+    golden = [judgement for judgement in differing if not is_baseline(judgement.file)]
+    groups, deviations = split(golden, model)
+    reasons = {judgement.file: list(judgement.reasons) for judgement in differing}
+    for judgement in golden:
+        reasons[judgement.file] += _losses(judgement, model, attempts)
+        reasons[judgement.file] += _deviations(judgement, deviations, model, attempts)
+    for group in common_reasons(reasons, golden):
         if group.metric == "lm loss":
-            is_common, own = split_common([judgement for judgement in differing if judgement.file in group.files])
+            is_common, own = split_common([judgement for judgement in golden if judgement.file in group.files])
             if not is_common:
                 continue
             for file, reason in own.items():
@@ -156,27 +122,12 @@ def judge_all(
             own_groups = [group for group in groups if judgement.file in group.files]
             judgement = _decide(judgement, reasons[judgement.file], own_groups)
         decided.append(judgement)
-    return Verdicts(tuple(decided), tuple(groups), deviations, threshold, history.missing)
+    return Verdicts(tuple(decided), tuple(groups), deviations, history.missing)
 
 
-def bound_questions(deviations: Mapping[tuple[str, str], Deviation]) -> float:
-    """Return the lowest threshold, in standard deviations, with bounded false discoveries."""
-    allowed = max(1.0, len({file for file, _ in deviations}) / FILES_PER_FALSE_QUESTION)
-    threshold = _LEAST_DEVIATIONS
-    while True:  # terminates: noise beyond _CERTAIN is rarer than one in FILES_PER_FALSE_QUESTION
-        noise, questions = 0.0, 0
-        for (_, metric), deviation in deviations.items():
-            limit = least_deviation(metric, deviation.scale, threshold)
-            noise += probability(limit / deviation.scale)
-            questions += deviation.residual >= limit
-        if noise <= max(allowed, FALSE_DISCOVERIES * questions):
-            return threshold
-        threshold += 0.25
-
-
-def least_deviation(metric: str, scale: float, threshold: float) -> float:
+def least_deviation(metric: str, scale: float) -> float:
     """Return the smallest deviation that is held back: an improbable one or, for times, a certain one."""
-    limit = max(threshold * scale, least_change(metric))
+    limit = max(_LEAST_DEVIATIONS * scale, _least_change(metric))
     if metric == "iteration-time":
         limit = min(limit, max(_CERTAIN * scale, math.log(_CERTAIN_RATIO)))
     return limit
@@ -198,9 +149,8 @@ def _decide(judgement: Judgement, reasons: Sequence[ReviewReason], groups: Seque
 def _losses(judgement: Judgement, model: NoiseModel, attempts: Attempts) -> Iterable[ReviewReason]:
     marks = model.marks.get(judgement.file, ())
     for metric, loss in judgement.losses.items():
-        earlier = attempts.get((judgement.file, metric), ())
-        beyond = sum(excess > 1 for excess in (*earlier, loss.excess))
-        if not beyond:
+        values = [loss.excess, *attempts.get((judgement.file, metric), ())]
+        if max(values) <= 1:
             continue
         past = model.losses.get((judgement.file, metric), ())
         similar = sum(excess >= loss.excess for excess in past)
@@ -209,48 +159,32 @@ def _losses(judgement: Judgement, model: NoiseModel, attempts: Attempts) -> Iter
             sentence += "; it equals an earlier version: flaky, not drift"
         elif past:
             sentence += f"; it moved as far in {similar} of {len(past)} earlier changes"
-        ambiguous = bool(similar) or judgement.mark in marks[:-1]
-        if earlier:
-            sentence += f"; beyond it in {beyond} of {len(earlier) + 1} attempts"
-            ambiguous = False
-            if beyond <= len(earlier):
-                sentence += ": flaky, not drift"
-        yield ReviewReason(metric, sentence, loss.excess, "loss", ambiguous)
+        reason = ReviewReason(metric, sentence, loss.excess, "loss", bool(similar) or judgement.mark in marks[:-1])
+        yield _repeated(reason, [value > 1 for value in values])
 
 
-def without_times(judgement: Judgement) -> Judgement:
-    """Return a judgement without times, whose values come from different clusters and are not comparable."""
-    costs = {}
+def _deviations(
+    judgement: Judgement, deviations: Mapping[tuple[str, str], Deviation], model: NoiseModel, attempts: Attempts
+) -> Iterable[ReviewReason]:
+    """Yield a reason for each time, memory or number of zeros that deviates too much in one of the attempts."""
     for metric, cost in judgement.costs.items():
-        if "tim" not in metric and metric != "throughput":
-            costs[metric] = cost
-    note = "measured on a different cluster than the old values, so times are not compared"
-    return replace(judgement, costs=costs, notes=(*judgement.notes, note))
+        deviation = deviations[judgement.file, metric]
+        limit = max(least_deviation(metric, deviation.scale), _LEAST_RISE - deviation.shift)
+        residuals = [value - deviation.shift for value in (cost, *attempts.get((judgement.file, metric), ()))]
+        if max(residuals) >= limit:
+            reason = _deviation(judgement.file, metric, replace(deviation, residual=max(residuals)), model)
+            yield _repeated(reason, [residual >= limit for residual in residuals])
 
 
-def _pooled(judgement: Judgement, attempts: Attempts) -> Judgement:
-    """Return a judgement whose costs are the medians of all attempts."""
-    costs = {}
-    for metric, cost in judgement.costs.items():
-        costs[metric] = median([cost, *attempts.get((judgement.file, metric), ())])
-    return replace(judgement, costs=costs, measured=judgement.costs)
-
-
-def _have_two_modes(values: Sequence[float], deviation: Deviation) -> bool:
-    return max(values) - min(values) > _TWO_MODES * deviation.scale
-
-
-def _repeated(reason: ReviewReason, values: Sequence[float], deviation: Deviation) -> ReviewReason:
-    """Return a reason updated with all attempts: they agree, or have two modes, whichever the last one shows."""
-    if len(values) == 1:
+def _repeated(reason: ReviewReason, beyond: Sequence[bool]) -> ReviewReason:
+    """Return a reason with what all attempts say, which leaves nothing to another one."""
+    if len(beyond) == 1:
         return reason
-    sentence = f"{reason.sentence}; the same in {len(values)} attempts"
-    if _have_two_modes(values, deviation):
-        sentence = f"{reason.sentence}; {len(values)} attempts have two modes: flaky, not drift"
-    return replace(reason, sentence=sentence, ambiguous=False)
+    sentence = f"{reason.sentence}; beyond it in {sum(beyond)} of {len(beyond)} attempts"
+    return replace(reason, sentence=sentence if all(beyond) else f"{sentence}: flaky, not drift", ambiguous=False)
 
 
-def least_change(metric: str) -> float:
+def _least_change(metric: str) -> float:
     """Return the logarithm of the smallest ratio that a person must review, regardless of the test's noise."""
     kind = "mem" if metric.startswith("mem-") else metric
     return math.log(_LEAST_RATIO.get(kind, _LEAST_RATIO[""]))
@@ -259,16 +193,15 @@ def least_change(metric: str) -> float:
 def _deviation(file: str, metric: str, deviation: Deviation, model: NoiseModel) -> ReviewReason:
     similar, count = model.similar(file, metric, deviation.residual)
     low, high = (_ratio(deviation.residual + sign * 2 * deviation.scale) for sign in (-1, 1))
-    sentence = f"×{_ratio(deviation.residual + deviation.shift):.2f}"
     interval = f"×{low:.2f} to ×{high:.2f}, 95 % interval"
     if deviation.shift:
         interval = f"its platform ×{_ratio(deviation.shift):.2f}; apart from that {interval}"
-    sentence += f" ({interval}); "
+    sentence = f"×{_ratio(deviation.residual + deviation.shift):.2f} ({interval}); "
     sentence += f"it moved as far in {similar} of {count} earlier changes" if count else "no earlier change is known"
     returns = model.returns(file, metric, deviation.residual)
     if returns:
         sentence += ", and this is an earlier level: flaky, not drift"
-    weight, kind = deviation.residual / least_change(metric), "loss" if metric == "num-zeros" else ""
+    weight, kind = deviation.residual / _least_change(metric), "loss" if metric == "num-zeros" else ""
     return ReviewReason(metric, sentence, weight, kind, bool(similar) or returns)
 
 

@@ -31,7 +31,7 @@ class LossChange:
 
     ``tail``: the mean change over the last tenth of the steps (at least 5).
     ``limits`` are by step.  ``leaves`` is the step at which the loss leaves its band, 0 if it never does; it
-    ``diverges`` if it does not return.
+    ``diverges`` if it does not return.  ``old`` and ``new`` are the values by step.
     """
 
     excess: float
@@ -41,6 +41,8 @@ class LossChange:
     limits: Steps = field(default_factory=dict)
     leaves: int = 0
     diverges: bool = False
+    old: Steps = field(default_factory=dict, repr=False)
+    new: Steps = field(default_factory=dict, repr=False)
 
 
 def is_loss(metric: str) -> bool:
@@ -84,7 +86,7 @@ def loss_change(old: Steps, new: Steps, *, rl: bool = False) -> LossChange | Non
     if outside:
         leaves = outside[-last_run if diverges else 0]
     tail = changes[-max(5, len(changes) // 10) :]
-    return LossChange(*worst, fmean(tail), limits, leaves, diverges)
+    return LossChange(*worst, fmean(tail), limits, leaves, diverges, old, new)
 
 
 def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:

@@ -1,36 +1,30 @@
 """The usual noise of golden values in Megatron-LM's history: ``priors.json``, which a bench generates.
 
-The priors decide if a test and its family have too few versions.
+The priors decide if a test has too few versions.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 
 
 @dataclass(frozen=True)
 class Priors:
-    """``scales``: the usual standard deviation of a test's change by metric; ``families``: by metric and model.
+    """``scales``: the usual standard deviation of a test's change, by metric.
 
-    ``shift`` is the standard deviation of a platform's common shift, by metric.  ``degrees`` are the degrees of freedom
-    of the Student's t used for decisions.  ``tails``: by metric, the one-sided share of past changes beyond each half
-    standard deviation, from which the reported error rates are computed.  ``moved``: the share of changes beyond the
-    limit of a group, by metric.  ``stopped``: the share of files held back individually, by the kind of the reason.
+    ``shift`` is the standard deviation of a platform's common shift, by metric.  ``moved``: the share of changes beyond
+    the limit of a group, by metric.  ``stopped``: the share of files held back individually, by the kind of the reason.
     ``first_loss``, ``loss``, ``window_loss``: limits of relative changes.
     """
 
     scales: Mapping[str, float]
-    families: Mapping[str, Mapping[str, float]]
-    degrees: int
-    tails: Mapping[str, Sequence[float]]
     moved: Mapping[str, float]
     shift: Mapping[str, float]
     stopped: Mapping[str, float]
     first_loss: float
     loss: float
     window_loss: float
-    until: str
 
 
 PRIORS = Priors(**json.loads(resources.files("runbook_lib.golden").joinpath("priors.json").read_text("utf-8")))

@@ -13,7 +13,8 @@ from runbook_lib.golden.comparison import GoldenComparison
 from runbook_lib.golden.form import Judgement
 from runbook_lib.golden.judge import Verdicts, least_deviation
 from runbook_lib.golden.summary import sentence
-from runbook_lib.golden.values import GoldenValues, Steps
+from runbook_lib.golden.table import GoldenTable
+from runbook_lib.golden.values import BadGoldenFile, GoldenValues, Steps, parse
 from runbook_lib.model import Question
 from runbook_lib.recipes.file_names import GoldenFileName
 
@@ -41,7 +42,7 @@ Asked = tuple[Question, Callable[[], Picture] | None]
 
 
 def _of_groups(values: GoldenComparison) -> Iterator[Asked]:
-    verdicts = values.judged.measured
+    verdicts = values.judged.verdicts
     for group in verdicts.groups:
         if group.accepted:
             continue
@@ -69,16 +70,23 @@ def _of_files(values: GoldenComparison) -> Iterator[Asked]:
         offer, command = _search(values, file.file, _worse_metric(file))
         why = f"{sentence(file)}. {offer}" if offer else sentence(file)
         draw: Callable[[], Picture] | None = None
-        if file.file in values.old and file.file in values.new:
-            both = values.old[file.file], values.new[file.file]
+        if both := _parse_both(table, file.file):
             numbers = _numbers(file, *both)
             if metric := _plotted_metric(file, *both):
-                draw = partial(_plot, metric, file, values.judged.measured, *both)
+                draw = partial(_plot, metric, file, values.judged.verdicts, *both)
         facts = {
             "danger": file.danger, "test": test_of(file.file), "key": key, "search": command, **_run(values),
             "judged": sentence(file) if command else why, "numbers": numbers,
         }  # fmt: skip
         yield Question("accept", file.file, why, "" if file.danger else numbers, facts), draw
+
+
+def _parse_both(table: GoldenTable, file: str) -> tuple[GoldenValues, GoldenValues] | None:
+    """Return the old and the new values of a file; None if one cannot be parsed, which its reasons say."""
+    try:
+        return parse(table.base[file] or ""), parse(table.current[file] or "")
+    except BadGoldenFile:
+        return None
 
 
 def _run(values: GoldenComparison) -> dict[str, object]:
@@ -171,6 +179,6 @@ def _band(judgement: Judgement, verdicts: Verdicts, metric: str, before: Steps) 
     deviation = verdicts.deviations.get((judgement.file, metric))
     if deviation is None:
         return {}
-    limit = least_deviation(metric, deviation.scale, verdicts.threshold)
+    limit = least_deviation(metric, deviation.scale)
     low, high = (math.exp(deviation.shift + sign * limit) for sign in (-1, 1))
     return {step: (value * low, value * high) for step, value in before.items() if math.isfinite(value)}

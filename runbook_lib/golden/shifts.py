@@ -14,14 +14,14 @@ from statistics import median
 from runbook_lib.decisions import digest
 from runbook_lib.golden.baselines import is_of_platform
 from runbook_lib.golden.form import Judgement, ReviewReason, Verdict
-from runbook_lib.golden.noise import COMMON, NoiseModel, family_of, platform_of
+from runbook_lib.golden.noise import COMMON, SIGMA, NoiseModel, platform_of
 from runbook_lib.golden.priors import PRIORS
 
 #: The common shift that needs a person's decision, and the probability of its sign test.
 SHIFT_LIMIT, SIGNIFICANT = 0.05, 0.001
 #: Families are separate if they differ by this much, and by this many standard errors.
 _FAMILIES_APART, _FAMILY_ERRORS, _LEAST = 0.04, 4.5, 3
-_SIGMA, _MEDIAN_ERROR = 1.4826, 1.2533
+_MEDIAN_ERROR = 1.2533
 #: The weight, in numbers of files, of the tests' own noise beside the spread within a commit.
 _OWN_NOISE = 20.0
 _NO_SHIFT = ("num-zeros",)
@@ -54,8 +54,10 @@ class Group:
 
     @property
     def digest(self) -> str:
-        """The digest of the shift, to which a decision is bound."""
-        return digest(self.id, f"{self.ratio or 0:.2f}", len(self.files))
+        """The digest of the shift, to which a decision is bound: more files may share a shift of times or memory."""
+        if self.ratio is None or "loss" in self.metric:
+            return digest(self.id, f"{self.ratio or 0:.2f}", self.files)
+        return digest(self.id, round(math.log(self.ratio) / math.log1p(SHIFT_LIMIT)))
 
     @property
     def verdict(self) -> Verdict:
@@ -132,7 +134,7 @@ def _deviation(
     if len(files) > _LEAST:  # the median of two is not robust
         others.remove(file)
     centre = median(changes[name] for name in others)
-    spread = _SIGMA * median(abs(changes[name] - centre) / scales[name] for name in others)
+    spread = SIGMA * median(abs(changes[name] - centre) / scales[name] for name in others)
     weight = len(others) / (len(others) + _OWN_NOISE)
     inflation = math.sqrt(weight * max(1.0, spread) ** 2 + 1 - weight)
     return Deviation(changes[file] - centre, scales[file] * inflation, centre)
@@ -140,27 +142,22 @@ def _deviation(
 
 def _parts(changes: Mapping[str, float], scales: Mapping[str, float]) -> list[list[str]]:
     """Split the files into parts with one location each: the families that differ significantly, and the rest."""
-    rest: list[str] = list(changes)
+    families: dict[str, list[str]] = defaultdict(list)
+    for file in changes:
+        families[_family(file)].append(file)
+    rest = list(changes)
     parts: list[list[str]] = []
-    while True:
-        families = defaultdict(list)
-        for file in rest:
-            for label in _labels(file):
-                families[label].append(file)
-        best = (_FAMILY_ERRORS, "")
-        for family, members in families.items():
-            others = [file for file in rest if family not in _labels(file)]
-            if min(len(members), len(others)) >= _LEAST:
-                best = max(best, (_errors_apart(members, others, changes, scales), family))
-        if not best[1]:
-            return [*parts, rest]
-        parts.append(families[best[1]])
-        rest = [file for file in rest if best[1] not in _labels(file)]
+    for files in sorted(families.values(), key=len):
+        others = [file for file in rest if file not in files]
+        if min(len(files), len(others)) >= _LEAST and _errors_apart(files, others, changes, scales) > _FAMILY_ERRORS:
+            parts.append(files)
+            rest = others
+    return [*parts, rest]
 
 
-def _labels(file: str) -> set[str]:
-    """Return the parts that a file may belong to: its family, and the second runs of resuming tests."""
-    return {family_of(file), "2nd"} if file.endswith("_2nd.json") else {family_of(file)}
+def _family(file: str) -> str:
+    """Return the part that a file may belong to: the second runs of resuming tests, or its model."""
+    return "2nd" if file.endswith("_2nd.json") else file.partition("/")[0]
 
 
 def _errors_apart(
@@ -174,7 +171,7 @@ def _errors_apart(
     sizes = []
     for files, centre in zip((members, others), centres, strict=True):
         sizes += [abs(changes[file] - centre) for file in files]
-    scale = max(_SIGMA * median(sizes), median(scales[file] for file in (*members, *others)))
+    scale = max(SIGMA * median(sizes), median(scales[file] for file in (*members, *others)))
     return difference / (scale * _MEDIAN_ERROR * math.sqrt(1 / len(members) + 1 / len(others)))
 
 
@@ -188,10 +185,8 @@ def _groups(platform: str, metric: str, parts: Sequence[Sequence[str]], changes:
         moved = sum(sign * changes[file] > limit for file in files)
         p_value = binomial_tail(moved, len(files), PRIORS.moved.get(metric, PRIORS.moved[""]))
         if files and p_value < SIGNIFICANT:
-            common = set.intersection(*(_labels(file) for file in files))
-            family = ""
-            if len(files) < len(changes) and common:
-                family = min(common)
+            families = set(map(_family, files))
+            family = families.pop() if len(files) < len(changes) and len(families) == 1 else ""
             ratio = math.exp(median(changes[file] for file in files))
             gone_along = sum(sign * changes[file] > 0 for file in files)
             groups.append(Group(platform, family, metric, ratio, p_value, tuple(files), len(files), gone_along))

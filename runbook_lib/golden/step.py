@@ -12,13 +12,11 @@ from typing import ClassVar
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Check, Evidence, Next
-from runbook_lib.decisions import Decision, Seen
 from runbook_lib.golden import acceptance, comparison, plots, questions, summary
-from runbook_lib.golden.acceptance import AcceptedGroup
+from runbook_lib.golden.attempts import attempt_rows
 from runbook_lib.golden.comparison import GoldenComparison, GoldenReadings
 from runbook_lib.golden.coverage import coverage_rows
 from runbook_lib.golden.form import Judgement
-from runbook_lib.golden.refreshes import attempt_rows, evidence_of
 from runbook_lib.golden.run_choice import ChosenRun, choose_run
 from runbook_lib.golden.shifts import Group
 from runbook_lib.model import Condition, Outcome, Plan, Round
@@ -69,8 +67,8 @@ class GoldenStep:
         if run.source is None:
             done, waiting = run.without_run("Nothing to refresh")
             return Plan(done, (run.show(),), waiting=waiting)
-        values = facts.judge(partial(_decide_by, bump, run))
-        acceptance.require_met(bump.decisions, values.judged.measured)
+        values = facts.judge()
+        acceptance.require_met(bump.decisions, values.judged.verdicts)
         asked, drawings = questions.questions(values)
         return Plan(
             _done(values),
@@ -84,11 +82,6 @@ class GoldenStep:
         )
 
 
-def _decide_by(bump: Bump, run: ChosenRun, subject: str, values: str) -> Decision | None:
-    """Return a person's decision on these values of the run."""
-    return bump.decisions.decided("accept", subject, Seen(values, run.number, run.attempt))
-
-
 def _conditions(values: GoldenComparison, bump: Bump) -> tuple[Condition[World], ...]:
     """Return the commit of the values, and their summary in the pull request's description."""
     run, edits = values.readings.ci_run, values.judged.edits
@@ -98,8 +91,9 @@ def _conditions(values: GoldenComparison, bump: Bump) -> tuple[Condition[World],
         if bump.tag and pull:
             require_mine(pull, state.head_name)
         tip = BranchTip(run.bump.branch, run.branch.start)
-        conditions.append(Committed(tip, edits, message(values), _WRITTEN, False, "refresh", _refresh_evidence(values)))
-    if bump.tag and pull and is_mine(pull, state.head_name) and values.judged.changed.judgements:
+        conditions.append(Committed(tip, edits, message(values), _WRITTEN, False, "refresh"))
+    is_changed = any(file.verdict != "unchanged" for file in values.judged.verdicts.judgements)
+    if bump.tag and pull and is_mine(pull, state.head_name) and is_changed:
         section = marked(text(values), bump, "golden-values")
         conditions.append(Described(PullKey(state.head_name, pull.base_ref), section, "golden-values"))
     return tuple(conditions)
@@ -126,7 +120,7 @@ def _waiting(values: GoldenComparison, bump: Bump) -> Outcome | None:
     run = values.readings.ci_run
     if run.source and run.source.unusable and not run.named:
         return Outcome(f"waiting for a run with values: {run.source.unusable}", Next.run(notebooks.BROKEN_TESTS))
-    groups = [group for group in values.judged.measured.groups if not group.accepted]
+    groups = [group for group in values.judged.verdicts.groups if not group.accepted]
     stopped = summary.in_order(values.judged.stopped)
     if groups or stopped:
         return Outcome(f"waiting for a person: {_held_back(values, groups, stopped)}", _next(values, bump))
@@ -154,7 +148,7 @@ def _next(values: GoldenComparison, bump: Bump) -> Next:
     """Return how to decide: one by one, or in the file of decisions."""
     if bump.tag:  # it asks for those on broken tests too
         return Next.run(notebooks.REVIEW, "Make the decisions:")
-    name, danger, _ = next(acceptance.held_back(values.judged.measured, values.readings.table.digest), ("", "", ""))
+    name, danger, _ = next(acceptance.held_back(values.judged.verdicts, values.readings.table.digest), ("", "", ""))
     in_file = bump.decisions.advice("accept", name, danger) if name else "quarantine the tests with 06-broken-tests"
     return Next(f"Accept them by name ({in_file}), or quarantine the test with 06-broken-tests.")
 
@@ -190,11 +184,11 @@ def _evidence(values: GoldenComparison, bump: Bump, drawings: Mapping[str, Calla
         {"run": run.source.name, "base_commit": run.branch.base_commit, "plan_from": run.branch.start},
         {"GitLab pipeline" if run.source.gitlab else "CI run": run.url},
         {
-            "golden values": summary.rows(summary.in_order(judged.measured.judgements)),
-            "groups": summary.group_rows(judged.changed.groups),
-            "verdicts": summary.verdict_rows(judged.changed.judgements),
+            "golden values": summary.rows(summary.in_order(judged.verdicts.judgements)),
+            "groups": summary.group_rows(judged.verdicts.groups),
+            "verdicts": summary.verdict_rows(judged.verdicts.judgements),
             "provenance": provenance(values),
-            "attempts": attempt_rows(judged.measured, run),
+            "attempts": attempt_rows(judged.verdicts, run),
             "coverage": list(map(vars, readings.coverage)),
             "missing": list(map(vars, readings.collection.problems)),
         },
@@ -209,29 +203,8 @@ def _svg(draw: Callable[[], display.Picture]) -> str:
     return draw().svg
 
 
-def _accepted_files(values: GoldenComparison) -> list[Judgement]:
-    """Return the written files that a person has accepted."""
-    written = _written(values.judged.edits)
-    return [file for file in values.judged.measured.judgements if file.accepted and file.file in written]
-
-
-def _accepted_groups(values: GoldenComparison) -> list[Group]:
-    """Return the groups of written files that a person has accepted."""
-    written = _written(values.judged.edits)
-    return [group for group in values.judged.measured.groups if group.accepted and written & set(group.files)]
-
-
 def _written(edits: Sequence[Edit]) -> set[str]:
     return {short_name(edit.path) for edit in edits}
-
-
-def _refresh_evidence(values: GoldenComparison) -> dict[str, object]:
-    """Return what later runs need to know about the commit: who measured the values, and what was accepted."""
-    table = values.readings.table
-    texts = {name: table.measured[name] for name in sorted(_written(values.judged.edits))}
-    files = {file.file: file.accepted for file in _accepted_files(values)}
-    groups = (AcceptedGroup(each.id, each.accepted, each.ratio) for each in _accepted_groups(values))
-    return evidence_of(texts, table.runners, files, groups)
 
 
 def image_of(readings: GoldenReadings) -> str:
@@ -264,12 +237,13 @@ def provenance(values: GoldenComparison) -> list[dict[str, str]]:
 def message(values: GoldenComparison) -> str:
     """Return the commit message, without the sign-off."""
     runners = {row["runner"] for row in provenance(values) if row["runner"]}
-    accepted = []
-    for group in _accepted_groups(values):
-        ratio = 1.0 if group.ratio is None else group.ratio
-        accepted.append(f"{group.id} ×{ratio:.2f}: {group.accepted}")
-    for file in _accepted_files(values):
-        accepted.append(f"{file.file}: {file.accepted}")
+    accepted, verdicts, written = [], values.judged.verdicts, _written(values.judged.edits)
+    for group in verdicts.groups:
+        if group.accepted and not written.isdisjoint(group.files):
+            accepted.append(f"{group.id} ×{group.ratio or 1.0:.2f}: {group.accepted}")
+    accepted += [
+        f"{file.file}: {file.accepted}" for file in verdicts.judgements if file.accepted and file.file in written
+    ]
     image = image_of(values.readings)
     return compose_message(values.readings.ci_run, len(values.judged.edits), image, sorted(runners), accepted)
 
@@ -290,7 +264,7 @@ def compose_message(run: ChosenRun, count: int, image: str, runners: Sequence[st
 def text(values: GoldenComparison) -> str:
     """Return the summary for reviewers: the whole bump, and the coverage of this run."""
     readings = values.readings
-    written = summary.markdown(values.judged.changed)
+    written = summary.markdown(values.judged.verdicts)
     rows = coverage_rows(readings.coverage)
     if not rows:
         return written
@@ -308,7 +282,7 @@ def _shown(
     values: GoldenComparison, drawings: Iterable[Callable[[], display.Picture]]
 ) -> tuple[display.View | display.Drawing, ...]:
     """Return the tables and plots, each drawn when it is shown; ``drawings`` are those of the open questions."""
-    readings, files = values.readings, values.judged.measured.judgements
+    readings, files = values.readings, values.judged.verdicts.judgements
     sections: dict[str, Callable[[], display.View | display.Picture]] = {
         "The run that provides the values.": readings.ci_run.show,
         "Its golden files, read from the artifacts, and the verdict on each.": partial(_verdicts, values),
@@ -328,7 +302,7 @@ def _shown(
 
 def _verdicts(values: GoldenComparison) -> display.View:
     """Show the verdict on each file, and the files that cannot be used."""
-    verdicts, judged = values.judged.measured, values.judged
+    verdicts, judged = values.judged.verdicts, values.judged
     view = display.View("", "")
     if groups := verdicts.groups:
         view += display.note("One decision for many files:") + display.table(summary.group_rows(groups))

@@ -132,11 +132,8 @@ def markdown(verdicts: Verdicts) -> str:
     ]
     metrics = by_metric(judgements)
     if not metrics.empty:
-        parts += [
-            _table(metrics),
-            _interpretation(judgements),
-            _error_rates(verdicts),
-        ]
+        source = f"priors alone ({code(verdicts.missing)})" if verdicts.missing else "the history of each test"
+        parts += [_table(metrics), _interpretation(judgements), f"Times and memory were judged by {source}."]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -158,20 +155,6 @@ def _group(group: Group) -> str:
     decision = f" accepted: {code(group.accepted[:200])}" if group.accepted else ": held back"
     chance = "" if group.family == BASELINES else f", p = {max(group.p_value, 1e-300):.0e}"  # CI's rules are exact
     return f"{code(group.id)} {code(group.sentence)}{chance}{decision}"
-
-
-def _error_rates(verdicts: Verdicts) -> str:
-    """Return the error rates of the verdicts on times and memory."""
-    rates, source = verdicts.error_rates, "the history of each test"
-    if verdicts.missing:
-        source = f"priors alone ({code(verdicts.missing)})"
-    noticed = rates["noticed of ×1.5 slower"]
-    lines = (
-        f"Times and memory were judged by {source}. Noise alone would raise {rates['false questions']:.1f} questions"
-    )
-    if noticed is not None:
-        lines += f"; of tests that became ×1.5 slower, about {noticed:.0%} would be noticed"
-    return f"{lines}."
 
 
 def _file(judgement: Judgement) -> str:

@@ -97,12 +97,9 @@ class Recorder:
         """Add what became of the conditions of a step's plan."""
         self._add("conditions", conditions=list(conditions))
 
-    def planned_commit(
-        self, parent: str, changes: str, kind: str, evidence: Mapping[str, object] | None = None
-    ) -> None:
+    def planned_commit(self, parent: str, changes: str, kind: str) -> None:
         """Announce a commit before creating it: on ``parent``, with changes that have this fingerprint."""
-        known = {"evidence": evidence} if evidence else {}
-        self._planned_commits.append({"parent": parent, "changes": changes, "kind": kind, **known})
+        self._planned_commits.append({"parent": parent, "changes": changes, "kind": kind})
         self.add_inputs(planned_commits=self._planned_commits)
 
     def effect(self, kind: str, target: str, before: object, after: object, url: str = "") -> None:

@@ -24,13 +24,8 @@ class Journal(Protocol):
     def steps(self) -> Sequence[Mapping[str, Any]]:
         """The steps of this run so far, as the record has them."""
 
-    def planned_commit(
-        self, parent: str, changes: str, kind: str, evidence: Mapping[str, object] | None = None
-    ) -> None:
-        """Note a commit on ``parent`` with changes that have this fingerprint, before a branch has it.
-
-        ``evidence`` is what later runs need to know about it.
-        """
+    def planned_commit(self, parent: str, changes: str, kind: str) -> None:
+        """Note a commit on ``parent`` with changes that have this fingerprint, before a branch has it."""
 
 
 @dataclass

@@ -21,7 +21,7 @@ from runbook_lib.golden.noise import SIGMA
 from runbook_lib.golden.priors import PRIORS
 from runbook_lib.golden.shifts import SHIFT_LIMIT
 
-#: Metrics and families with fewer changes than this get no separate prior.
+#: Metrics with fewer changes than this get no separate prior.
 _LEAST = 100
 #: Bounds of the limits of losses: changes below 0.05 % are not worth a look, and no image should move a loss by more
 #: than 0.1 %; bumps that did were later found to be wrong.
@@ -37,32 +37,22 @@ def main() -> None:
     checkout = Checkout.open(options.clone)
     commit = checkout.git("rev-list", "-1", "--first-parent", f"--before={options.until}", "HEAD")
     past = history.read(checkout, commit, None)
-    print(json.dumps(fit(past) | {"until": options.until}, indent=1))
+    print(json.dumps(fit(past), indent=1))
 
 
 def fit(past: GoldenHistory) -> dict[str, object]:
     """Return the priors fitted to a history; priors that it cannot determine keep their values."""
     model = noise.learn(past, {})
     by_metric: dict[str, list[float]] = defaultdict(list)
-    by_family: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for (file, metric), residuals in model.residuals.items():
-        changes = list(residuals)
-        by_metric[metric] += changes
-        by_family[metric, noise.family_of(file)] += changes
+    for (_, metric), residuals in model.residuals.items():
+        by_metric[metric] += residuals
     scales = {metric: _scale(changes) for metric, changes in by_metric.items() if len(changes) >= _LEAST}
-    families: dict[str, dict[str, float]] = defaultdict(dict)
-    for (metric, family), changes in sorted(by_family.items()):
-        if len(changes) >= _LEAST and metric in scales:
-            families[metric][family] = _scale(changes)
     limit = math.log1p(SHIFT_LIMIT)
     moved = {}
     for metric in scales:
         moved[metric] = _rounded(sum(change > limit for change in by_metric[metric]) / len(by_metric[metric]) + 0.02)
     return {
         "scales": {"": 0.06, "throughput": 0.15} | dict(sorted(scales.items())),
-        "families": families,
-        "degrees": _degrees(past),
-        "tails": {metric.removeprefix("iteration-time"): _tail(past, metric) for metric in sorted(scales)},
         "moved": {"": 0.1} | dict(sorted(moved.items())),
         "shift": {"": 0.05} | _shifts(past, scales),
         "stopped": PRIORS.stopped,
@@ -79,37 +69,6 @@ def _scale(changes: Sequence[float]) -> float:
     # Zeros are left out: most memory values do not change at all, and the others vary more.
     sizes = [abs(change) for change in changes if change]
     return _rounded(max(SIGMA * median(sizes), 0.002)) if sizes else 0.002
-
-
-def _calibrated(past: GoldenHistory, metric: str = "iteration-time") -> list[float]:
-    """Return past changes in standard deviations, estimated from the other changes of the test and its family."""
-    model, sizes = noise.learn(past, {}), []
-    for (file, name), residuals in model.residuals.items():
-        if name == metric:
-            changes = list(residuals)
-            for position, change in enumerate(changes):
-                rest = changes[:position] + changes[position + 1 :]
-                sizes.append(change / noise.shrunk(rest, model.family(file, metric), metric))
-    return sizes
-
-
-def _degrees(past: GoldenHistory) -> int:
-    """Return the odd degrees of freedom whose t fits the 98th percentile of iteration times, relative to the 90th."""
-    sizes = _calibrated(past)
-    steps = quantiles(sizes, n=100)
-    # The ratio of these percentiles for Student's t.
-    ratios = {3: 2.13, 5: 1.87, 7: 1.78, 9: 1.73}
-    return min(ratios, key=lambda degrees: abs(ratios[degrees] - steps[97] / steps[89]))
-
-
-def _tail(past: GoldenHistory, metric: str) -> list[float]:
-    """Return the one-sided share of changes beyond each half standard deviation, at least that of a single change."""
-    sizes = [abs(size) for size in _calibrated(past, metric)]
-    shares = []
-    for position in range(41):
-        beyond = sum(size >= position * noise.TAIL_STEP for size in sizes)
-        shares.append(_rounded(max(beyond, 1) / (2 * len(sizes))))
-    return shares
 
 
 def _shifts(past: GoldenHistory, scales: Mapping[str, float]) -> dict[str, float]:

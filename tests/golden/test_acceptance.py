@@ -7,7 +7,6 @@ import pytest
 from runbook_lib.decisions import Decision, Decisions, Seen
 from runbook_lib.errors import Refused
 from runbook_lib.golden import acceptance
-from runbook_lib.golden.acceptance import AcceptedGroup
 from runbook_lib.golden.form import Judgement, ReviewReason
 from runbook_lib.golden.judge import Verdicts
 from runbook_lib.golden.losses import LossChange
@@ -32,7 +31,7 @@ def by_hand(subject: str, seen: Seen | None = None) -> Decisions:
 
 def test_only_what_is_held_back_is_accepted() -> None:
     reasons = dict.fromkeys((HELD, REFUSED, FINE, GROUP.id), "right")
-    accepted = acceptance.accept(VERDICTS, reasons, reasons)
+    accepted = acceptance.accept(VERDICTS, reasons)
     assert [(file.verdict, file.accepted) for file in accepted.judgements] == [
         ("refresh", "right"), ("refused", ""), ("refresh", ""),
     ]  # fmt: skip
@@ -54,10 +53,18 @@ def test_the_dangers_of_groups() -> None:
         assert verdicts.danger(replace(GROUP, metric=metric, ratio=ratio)) == danger
 
 
-@pytest.mark.parametrize(("ratio", "covered"), [(1.48, True), (1.44, True), (None, True), (1.2, False), (0.6, False)])
-def test_an_earlier_refresh_accepts_a_group_up_to_its_shift(ratio: float | None, covered: bool) -> None:
-    earlier = AcceptedGroup(GROUP.id, "known", ratio)
-    assert acceptance.accepted_groups([earlier], VERDICTS) == ({GROUP.id: "known"} if covered else {})
+@pytest.mark.parametrize(
+    ("metric", "before", "now", "same"),
+    [
+        ("iteration-time", 1.48, 1.49, True),
+        ("iteration-time", 1.48, 1.7, False),
+        ("iteration-time", 1.48, 0.6, False),
+        ("lm loss", 1.01, 1.02, False),
+    ],
+)
+def test_a_decision_on_a_group_holds_up_to_its_shift(metric: str, before: float, now: float, same: bool) -> None:
+    seen, group = replace(GROUP, metric=metric, ratio=before), replace(GROUP, metric=metric, ratio=now)
+    assert (seen.digest == replace(group, files=(*GROUP.files, FINE)).digest) is same
 
 
 def test_an_entry_by_hand_that_can_accept_nothing_is_refused() -> None:

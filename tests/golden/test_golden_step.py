@@ -6,7 +6,7 @@ import re
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from runbook_lib.bump import push_round, readiness
 from runbook_lib.bump.run_ci import RunCi
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.commit_changes import fingerprint
-from runbook_lib.golden import noise, refreshes, shifts, step
+from runbook_lib.golden import attempts, noise, shifts, step
 from runbook_lib.golden.comparison import GoldenComparison, GoldenReadings
 from runbook_lib.golden.step import GoldenStep
 from runbook_lib.model import Plan, Round
@@ -64,8 +64,7 @@ class Ran:
     @cached_property
     def values(self) -> GoldenComparison:
         assert self.facts
-        assert self.bump
-        return self.facts.judge(partial(step._decide_by, self.bump, self.facts.ci_run))
+        return self.facts.judge()
 
     @property
     def edits(self) -> tuple[Edit, ...]:
@@ -74,7 +73,7 @@ class Ran:
     @property
     def waiting(self) -> set[str]:
         """The groups that nobody has accepted."""
-        return {group.id for group in self.values.judged.measured.groups if not group.accepted}
+        return {group.id for group in self.values.judged.verdicts.groups if not group.accepted}
 
     @cached_property
     def shown(self) -> str:
@@ -207,14 +206,15 @@ def test_an_accepted_value_is_refreshed_and_the_reason_kept(at: World) -> None:
 
 
 def test_a_round_is_pushed_once_and_tested(at: World) -> None:
-    ran = step05(at, allow="partial-round", accept=f"{REGRESSION}: right", confirm="divergence")
+    told = {"accept": f"{REGRESSION}: right", "confirm": "divergence"}
+    ran = step05(at, allow="partial-round", **told)
     head = git(at.checkout.path, "rev-parse", "HEAD")
     assert git(at.remote, "rev-parse", "bump/main/dev-26.04-py3") == head
     assert at.effects() == ["commit", "pull request", "push", "comment"]
     assert at.github().comments(at.github().pulls()[0].number)[-1].body == f"/ok to test {head}"
     at.now[0] += 1000
-    again = step05(at)
-    assert again.values.judged.measured.judgements == ()  # what was refreshed passes now
+    again = step05(at, **told)
+    assert again.values.readings.table.measured == {}  # what was refreshed passes now
     assert at.effects() == ["pull request"]  # the text names the newest run
     assert at.github().pulls()[0].body.count("golden-values:begin") == 1
     # The run before is of an older commit.
@@ -342,7 +342,7 @@ def test_nan_is_refused_even_if_it_is_accepted(at: World, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(evidence, "archive", poisoned)
     ran = step05(at)
-    assert {one.file: one.verdict for one in ran.values.judged.measured.judgements}[REGRESSION] == "refused"
+    assert {one.file: one.verdict for one in ran.values.judged.verdicts.judgements}[REGRESSION] == "refused"
     with pytest.raises(Refused, match="NaN"):
         step05(at, accept=f"{REGRESSION}: never mind", confirm="divergence")
 
@@ -557,7 +557,7 @@ def test_a_shift_of_a_platform_waits_for_one_decision(at: World, monkeypatch: py
     assert re.search(r"^- dgx_h100/iteration-time ×1\.\d\d: the image is slower$", message, re.MULTILINE)
     (exception,) = at.said("exception")
     assert exception["exception"] == "accept dgx_h100/iteration-time"
-    again = step05(at, mode="preview")
+    again = step05(at, mode="preview", confirm="slower", **told)
     assert again.waiting == {"dgx_gb200/iteration-time"}
     (decision,) = [entry for entry in at.said("decision") if entry["subject"] == "dgx_gb200/iteration-time"][-1:]
     search = read_offer(decision["why"])
@@ -593,22 +593,6 @@ def test_a_group_that_was_committed_by_hand_is_not_ready_before_it_is_accepted(
     assert (missing.state, "dgx_h100/iteration-time" in missing.evidence) == ("missing", True)
 
 
-def test_times_of_two_clusters_are_not_compared(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    slower(monkeypatch, "gpt3_moe_mcore_te_ep8", 2.5)
-    files = [name for name in DRIFTED if name.startswith("moe")]
-    for runners, slow in (("", True), ("other-cluster; third", False)):
-        # The old values, as an earlier bump has left them on the base.
-        texts = {name: str(at.checkout.read([f"{FOLDER}/{name}"], "HEAD")[f"{FOLDER}/{name}"]) for name in files}
-        earlier = refreshes.evidence_of(texts, dict.fromkeys(files, runners), {}, ()) if runners else {}
-        at.step(bump_to()).planned_commit("0" * 40, "", "refresh", earlier)
-        ran = step05(at, mode="preview")
-        stopped = {judgement.file for judgement in ran.values.judged.stopped}
-        assert stopped.issuperset(files) == slow
-        assert stopped.isdisjoint(files) != slow
-        notes = " ".join(note for judgement in ran.values.judged.measured.judgements for note in judgement.notes)
-        assert ("measured on a different cluster" in notes) != slow
-
-
 def test_an_ambiguous_value_is_held_back_and_recorded_for_the_next_attempt(
     at: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -620,9 +604,9 @@ def test_an_ambiguous_value_is_held_back_and_recorded_for_the_next_attempt(
     assert not [edit for edit in ran.edits if "moe" in edit.path]
     assert len(ran.values.ambiguous_jobs) == 2
     run = ran.values.readings.ci_run
-    assert refreshes.read_attempts(run) == {}  # this attempt is judged once, however often the step runs
-    attempts = refreshes.read_attempts(replace(run, attempt=2))
-    assert attempts[files[0], "iteration-time"] == [pytest.approx(0.47, abs=0.04)]
+    assert attempts.read_attempts(run) == {}  # this attempt is judged once, however often the step runs
+    earlier = attempts.read_attempts(replace(run, attempt=2))
+    assert earlier[files[0], "iteration-time"] == [pytest.approx(0.47, abs=0.04)]
 
 
 def test_a_job_that_passed_explains_none_that_failed(at: World) -> None:

@@ -57,7 +57,7 @@ def test_a_red_unit_test_hides_the_functional_ones_until_somebody_marks_it(at: W
     at.now[0] += 1000
     ran = step05(at, tag=TAG, allow=allow)
     assert {(it.job, it.sentence) for it in ran.values.unavailable} == EXPIRED
-    verdicts = {it.file: it.verdict for it in ran.values.judged.measured.judgements}
+    verdicts = {it.file: it.verdict for it in ran.values.judged.verdicts.judgements}
     assert verdicts[SLOWER] == "held back"
     assert not [file for file in verdicts if file.startswith("moe/gpt3_moe_mcore_te_ep8")]
     (run,) = at.github().runs(head_sha=commit)

@@ -13,7 +13,6 @@ from runbook_lib.bump.run_ci import RunCi
 from runbook_lib.decisions import FOREIGN
 from runbook_lib.errors import Refused
 from runbook_lib.git import commit_changes
-from runbook_lib.golden import comparison, refreshes
 from runbook_lib.model import Round
 from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.world import bump_branch, pull_request
@@ -275,15 +274,6 @@ def test_an_empty_commit_is_not_made_on_a_foreign_one(opened: World) -> None:
     authorize(opened)
     assert (opened.head(), len(commands(opened))) == (before, 1)
     assert opened.effects() == []
-
-
-def test_the_reasons_of_a_foreign_commit_accept_nothing(opened: World) -> None:
-    told = "test: refresh golden values for 26.04-py3\n\nAccepted although held back:\n- gpt/a/g.json: fine"
-    Other(opened).does(f"echo {{}} >$GOLDEN; commit '{told}'")
-    branch = bump_branch.find(opened.checkout, bump_to())
-    table = comparison.read_table(branch, opened.records, {}, {})
-    assert GOLDEN.partition("test_cases/")[2] in table.branch
-    assert table.recorded == refreshes.RecordedRefreshes()
 
 
 # -- how it is shown ------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Conditions on the bump's branch: what it contains, and that the remote has it."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from runbook_lib.checks import Check, Evidence
@@ -55,7 +55,7 @@ class BranchTip:
 class Committed:
     """The branch has these texts, from one commit of exactly these edits; without edits, a new commit of its tree.
 
-    ``kind`` and ``evidence`` tell later runs what the commit is, apart from its message.
+    ``kind`` tells later runs what the commit is, apart from its message.
     """
 
     tip: BranchTip
@@ -64,7 +64,6 @@ class Committed:
     name: str = "the branch has the planned contents"
     leaves_machine: bool = False
     kind: CommitKind = "pins"
-    evidence: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def sentence(self) -> str:
@@ -89,7 +88,7 @@ class Committed:
         parent = self.tip.require_known(world)
         tree = tree_with(world.checkout, parent, self.edits)
         changes = fingerprint(expected_changes(world.checkout, parent, self.edits))
-        world.journal.planned_commit(parent, changes, self.kind, self.evidence)
+        world.journal.planned_commit(parent, changes, self.kind)
         return self.tip.advance(world, create_commit(world.checkout, tree, [parent], self.message))
 
 

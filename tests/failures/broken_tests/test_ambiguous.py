@@ -51,7 +51,7 @@ def measure(patch: pytest.MonkeyPatch, factors: dict[float, float]) -> None:
 
 def judged(at: World, **options: Any) -> Any:
     """Run step 5, and return its judgement on the file."""
-    judged = step05(at, **options).values.judged.measured
+    judged = step05(at, **options).values.judged.verdicts
     return next(judgement for judgement in judged.judgements if judgement.file == FILE)
 
 
