@@ -42,7 +42,7 @@ def why(place: str, workflow: str, rules: bool, as_json: bool) -> int:
     if not failures:
         raise RunbookError(f"{place} has no failed job.")
     earlier = history.read(default())
-    documents = [_document(earlier.add_to(failure)) for failure in failures]
+    documents = [_document(failure, earlier.sentence(failure)) for failure in failures]
     documents.sort(key=lambda document: (document["class"] == "unknown", -float(str(document["confidence"]))))
     if as_json:
         first = {"version": VERSION, **documents[0]}
@@ -69,7 +69,7 @@ def _failures(place: str, workflow: str) -> Sequence[Failure]:
         return failed_jobs.causes(github, ci_runs.find_run(github, place, workflow))
 
 
-def _document(failure: Failure) -> dict[str, object]:
+def _document(failure: Failure, seen: str) -> dict[str, object]:
     advice = [failure.next] if failure.next else []
     advice += [failure.details[name] for name in ("driver", "would decide it") if name in failure.details]
     document: dict[str, object] = {
@@ -78,9 +78,7 @@ def _document(failure: Failure) -> dict[str, object]:
         "consequences": [asdict(clue) for clue in failure.consequences],
         "advice": advice, "confidence": round(failure.confidence, 2), "rerun": failure.retry,
     }  # fmt: skip
-    if "history" in failure.details:
-        document["history"] = failure.details["history"]
-    return document
+    return {**document, "history": seen} if seen else document
 
 
 def _lines(document: dict[str, object]) -> Iterator[str]:

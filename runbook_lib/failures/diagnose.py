@@ -28,7 +28,6 @@ def conclude(
     logs = [without_secrets(log, hide) for log in logs]
     verdict = judge(job, logs, problem)
     text = "\n".join(verdict.evidence)
-    retry = verdict.kind in RERUN  # for other failures, a second run proves nothing
     details = dict(verdict.details)
     if problem and text:
         details["problem"] = problem
@@ -38,15 +37,15 @@ def conclude(
         details["driver"] = facts.driver_verdict("\n".join([text, *platform]))
     for pitfall in known_problems.find(text)[:1]:
         details["pitfall"] = f"{pitfall.sign} {pitfall.cause}"
-        next_step = f"{next_step} Or: {pitfall.fix}" if retry else pitfall.fix
+        next_step = f"{next_step} Or: {pitfall.fix}" if verdict.kind in RERUN else pitfall.fix
     cause = " ".join(verdict.cause.split())
-    if not cause.endswith((".", "!", "?")) and not verdict.cause_cut:
+    if not cause.endswith((".", "!", "?", "…")):
         cause = f"{cause}."
     lines = tuple(hide(text).split("\n")[:QUOTED]) if verdict.evidence else ()
     return Failure(
-        job.name, job.url, verdict.kind, hide(cause), lines, verdict.where, retry, next_step,
+        job.name, job.url, verdict.kind, hide(cause), lines, verdict.where, next_step,
         {name: hide(detail) for name, detail in details.items() if detail}, verdict.rank, verdict.confidence,
-        *_clues(logs), verdict.cause_cut,
+        *_clues(logs), verdict.tests,
     )  # fmt: skip
 
 

@@ -28,8 +28,8 @@ UNKNOWN = BaseResult("unknown", "unknown: it was not compared with the base bran
 class DiagnosedJob:
     """A failed job.  ``test`` is ``<model>/<test case>``, empty for other kinds of jobs.
 
-    ``platform`` is empty if unknown.  ``tracked`` is the issue of a test that also fails on the base branch,
-    ``flaky_before`` lists earlier runs in which the job failed because of infrastructure.
+    ``platform`` is empty if unknown.  ``tracked`` is the issue of a test that also fails on the base branch, and
+    ``history`` says how often its cause has been seen before.
     """
 
     failure: Failure
@@ -37,7 +37,7 @@ class DiagnosedJob:
     on_base: BaseResult = UNKNOWN
     platform: str = ""
     tracked: Issue | None = None
-    flaky_before: str = ""
+    history: str = ""
 
     @property
     def comparison(self) -> str:
@@ -53,8 +53,8 @@ class DiagnosedJob:
             cause = f"{cause[:_MAX_CAUSE]} …"
         return {
             "job": self.failure.job, "class": self.failure.kind, "cause": cause, "platform": self.platform,
-            "on the base branch": self.comparison, "history": self.failure.details.get("history", ""),
-            "flaky before": self.flaky_before, "next": self.failure.next, "url": self.failure.url,
+            "on the base branch": self.comparison, "history": self.history, "next": self.failure.next,
+            "url": self.failure.url,
         }  # fmt: skip
 
 
@@ -169,24 +169,11 @@ def _artifacts(github: Forge, run_id: int, jobs: Sequence[WorkflowJob]) -> dict[
 
 
 def add_history(jobs: Sequence[DiagnosedJob], records: Path | None) -> tuple[DiagnosedJob, ...]:
-    """Add earlier failures with the same cause, and flaky ones of the job; ``records`` is a bump's folder."""
+    """Add what the archive has of earlier failures; ``records`` is a bump's folder."""
     if records is None or not jobs:
         return tuple(jobs)
     earlier = history.read(records.parent.parent)
-    listed = []
-    for job in jobs:
-        flaky = earlier.flaky_runs(job.failure, job.platform)
-        listed.append(replace(job, failure=earlier.add_to(job.failure, job.platform), flaky_before=flaky))
-    return tuple(listed)
-
-
-def evidence_rows(jobs: Iterable[DiagnosedJob]) -> list[dict[str, object]]:
-    """Return the log lines that show the causes, with their jobs."""
-    rows: list[dict[str, object]] = []
-    for job in jobs:
-        for line in job.failure.evidence:
-            rows.append({"job": job.failure.job, "platform": job.platform, "text": line})
-    return rows
+    return tuple(replace(job, history=earlier.sentence(job.failure, job.platform)) for job in jobs)
 
 
 def show(jobs: Sequence[DiagnosedJob]) -> View:
@@ -198,7 +185,7 @@ def show(jobs: Sequence[DiagnosedJob]) -> View:
             if failure.where:
                 title += f" ({failure.where.log}, line {failure.where.line})"
             view += display.code("\n".join(failure.evidence), title=title)
-        details = [f"{name}: {detail}" for name, detail in failure.details.items() if name not in ("error", "history")]
+        details = [f"{name}: {detail}" for name, detail in failure.details.items() if name != "error"]
         if details:
             view += display.note("; ".join(details))
     return view

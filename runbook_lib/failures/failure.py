@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from runbook_lib.failures.patterns import FailureKind
+from runbook_lib.failures.patterns import RERUN, FailureKind
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Clue:
 class Failure:
     """The cause of a job's failure.  ``evidence`` is verbatim except for colours, control characters and secrets.
 
-    ``cause_cut``: the cause ends in the middle of a sentence.
+    A cause that ends with ``…`` is cut.  ``tests`` are pytest's IDs of the tests that failed.
     """
 
     job: str
@@ -52,11 +52,15 @@ class Failure:
     cause: str
     evidence: tuple[str, ...] = ()
     where: LogPosition | None = None
-    retry: bool = False
     next: str = ""
     details: Mapping[str, str] = field(default_factory=dict)
     rank: int | None = None
     confidence: float = 0.9
     clues: tuple[Clue, ...] = ()
     consequences: tuple[Clue, ...] = ()
-    cause_cut: bool = False
+    tests: tuple[str, ...] = ()
+
+    @property
+    def retry(self) -> bool:
+        """True if the class says nothing about the change; for other failures, a second run proves nothing."""
+        return self.kind in RERUN

@@ -1,8 +1,8 @@
-"""Earlier failures in an archive of records: failures with the same cause, and flaky failures of a job."""
+"""Earlier failures in an archive of records: with the same cause, and of the same job because of infrastructure."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from runbook_lib.display import count
@@ -11,8 +11,6 @@ from runbook_lib.failures.patterns import RERUN
 from runbook_lib.record import run_file
 
 _COMPARED = 150  # characters of a cause that are compared; tables store at most 160
-#: Maximum number of earlier failures listed for a job, newest first.
-_MAX_LISTED = 5
 
 
 @dataclass(frozen=True)
@@ -21,44 +19,28 @@ class History:
 
     rows: Sequence[tuple[str, dict[str, str]]]
 
-    def add_to(self, failure: Failure, platform: str = "") -> Failure:
-        """Add how many earlier runs in the archive had a failure with this class and cause, or a note if it is new.
+    def sentence(self, failure: Failure, platform: str = "") -> str:
+        """Return how often the class and cause have been seen, and how often infrastructure failed the job.
 
         Other jobs of the same run failed at the same time, so they are no history, nor is the job of the same name on
         another platform; an earlier attempt of the job is.
         """
         if not self.rows:
-            return failure
+            return ""
         signature, current = _signature(failure.kind, failure.cause), _run_of(failure.url)
-        places: dict[str, str] = {}
+        same: dict[str, str] = {}
+        flaky: dict[str, str] = {}
         for place, row in self.rows:
             url = row.get("url", "")
-            run = _run_of(url)
-            is_same_job = (row.get("job"), row.get("platform", "")) == (failure.job, platform)
-            is_earlier = not url or run != current or (is_same_job and url != failure.url)
-            if is_earlier and _signature(row.get("class", ""), row.get("cause", "")) == signature:
-                places[run or place] = place
-        sentence = "not seen before in this archive"
-        if places:
-            times = "once" if len(places) == 1 else f"{len(places)} times"
-            sentence = f"seen {times} in this archive, last on {list(places.values())[-1]}"
-        return replace(failure, details={**failure.details, "history": sentence})
-
-    def flaky_runs(self, failure: Failure, platform: str) -> str:
-        """Return the earlier runs in which the job failed because of infrastructure; empty if there are none."""
-        # By URL, which identifies one attempt, so that a repeated record counts once.
-        runs: dict[str, str] = {}
-        for place, row in self.rows:
             is_same_job = row.get("job") == failure.job and row.get("platform", "") in (platform, "")
+            if url and (url == failure.url or (_run_of(url) == current and not is_same_job)):
+                continue
+            if _signature(row.get("class", ""), row.get("cause", "")) == signature:
+                same[_run_of(url) or place] = place
             if is_same_job and row.get("class") in RERUN:
-                runs.setdefault(row.get("url", ""), place)
-        runs.pop(failure.url, None)
-        if not runs:
-            return ""
-        history = f"{count(len(runs), 'time')}: {', '.join(sorted(runs.values())[-_MAX_LISTED:])}"
-        if len(runs) > _MAX_LISTED:
-            history += f" and {len(runs) - _MAX_LISTED} earlier"
-        return history
+                flaky[url] = place
+        seen = _times(same) if same else "not seen before in this archive"
+        return f"{seen}; infrastructure failed this job before: {_times(flaky)}" if flaky else seen
 
 
 def read(archive: Path) -> History:
@@ -70,6 +52,10 @@ def read(archive: Path) -> History:
             address = f" ({row['url']})" if row.get("url") else ""
             rows.append((f"{day[:4]}-{day[4:6]}-{day[6:]} in {bump}{address}", row))
     return History(rows)
+
+
+def _times(places: Mapping[str, str]) -> str:
+    return f"seen {count(len(places), 'time')} in this archive, last on {list(places.values())[-1]}"
 
 
 def _run_of(url: str) -> str:

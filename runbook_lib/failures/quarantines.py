@@ -1,12 +1,12 @@
 """The tests that the bump's branch quarantines, and the recipe rows of tests that a person names."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from runbook_lib.decisions import Decision, Kind
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.git.command import GitFailed
-from runbook_lib.recipes import quarantine
+from runbook_lib.pins.bump import Bump
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.quarantine import BROKEN, QuarantinedRow, comment_of
 from runbook_lib.recipes.rows import RecipeRow
@@ -14,8 +14,12 @@ from runbook_lib.recipes.targets import Target, resolve, target_of
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.ports import Forge
 
+UNIT_TESTS = "tests/unit_tests"
+_NODE = re.compile(rf"({UNIT_TESTS}/[\w./-]{{1,300}}\.py)::")
 #: The comment above a row that the runbook quarantined: the reason, and the issue number.
-_COMMENT = re.compile(r"# Broken: (.*?)(?: — )?see issue #([0-9]{1,9})\.")
+_COMMENT = re.compile(r"# Broken: (.*?)(?: — )?see issue #([0-9]{1,9})(?:, review by [0-9-]{10})?\.")
+#: It, above a unit test, and the name of the test.
+_UNIT = re.compile(rf"{_COMMENT.pattern}(?:\s+@.*)+?\s+(?:async )?(?:def|class) (\w+)")
 
 
 def quarantined_since_fork(branch: BumpBranch, commit: str = "") -> list[dict[str, object]]:
@@ -24,11 +28,15 @@ def quarantined_since_fork(branch: BumpBranch, commit: str = "") -> list[dict[st
     Reads ``commit`` instead of the branch's newest commit, if given.
     """
     checkout, fork, head = branch.checkout, branch.fork, commit or branch.start
-    listed = checkout.git("diff", "--name-only", "--no-renames", "-z", fork, head, "--", recipes.FOLDER)
+    folders = (recipes.FOLDER, UNIT_TESTS)
+    listed = checkout.git("diff", "--name-only", "--no-renames", "-z", fork, head, "--", *folders)
     paths = [path for path in listed.split("\0") if path]
     before, after = checkout.read(paths, fork), checkout.read(paths, head)
-    tests = []
+    tests: list[dict[str, object]] = []
     for path, text in after.items():
+        if path.endswith(".py"):
+            tests += _units(path, before[path] or "", text or "")
+            continue
         old_rows = {_key(row): row for row in recipes.rows(path, before[path] or "")}
         for row in recipes.rows(path, text or ""):
             old = old_rows.get(_key(row))
@@ -37,6 +45,16 @@ def quarantined_since_fork(branch: BumpBranch, commit: str = "") -> list[dict[st
             if newly_broken or newly_soft:
                 tests.append(_describe(row, text or "", "broken" if newly_broken else "soft"))
     return tests
+
+
+def _units(path: str, before: str, after: str) -> Iterator[dict[str, object]]:
+    known = {match[0] for match in _UNIT.finditer(before)}
+    for match in _UNIT.finditer(after):
+        if match[0] not in known:
+            yield {
+                "test": f"{path}::{match[3]}", "platforms": "all", "environments": "", "form": "broken",
+                "issue": int(match[2]), "reason": match[1],
+            }  # fmt: skip
 
 
 def _broken_scopes(row: RecipeRow | None) -> int:
@@ -61,19 +79,36 @@ def _key(row: RecipeRow) -> tuple[str, ...]:
     return (row.model, row.case, *row.environments, "/", *row.platforms, "/", *scopes)
 
 
+def skip_marker(bump: Bump) -> str:
+    """Return the marker of unit tests that CI leaves out for the bump's image type; empty if there is none."""
+    return bump.repository.tests.skips.get(bump.image_type, "")
+
+
 def resolve_targets(branch: BumpBranch, kind: Kind) -> tuple[dict[Target, Decision], tuple[RecipeRow, ...]]:
     """Return the tests of a person's decisions of this kind, and the recipe rows that name their cases.
 
-    Raises Refused for tests that are in no recipe on the branch.
+    Raises Refused for tests that are in no recipe or file on the branch.
     """
     decided = {target_of(each, branch.bump.image_type): each for each in branch.bump.decisions.of(kind)}
-    rows = rows_of(branch, [target.case for target in decided])
-    return {resolve(target, rows): decision for target, decision in decided.items()}, rows
+    rows = rows_of(branch, [target.case for target in decided if not target.is_unit_test])
+    for target in decided:
+        if target.is_unit_test and not unit_test_texts(branch, [target.case]):
+            raise Refused(f"{target} is not on the branch: it has no file {target.path}. Nothing was changed.")
+    return {each if each.is_unit_test else resolve(each, rows): decided[each] for each in decided}, rows
 
 
-def is_quarantined(row: RecipeRow) -> bool:
-    """Return whether a row no longer blocks a merge."""
-    return not quarantine.gating_scopes(row)
+def texts_of(branch: BumpBranch, targets: Iterable[Target]) -> dict[str, str]:
+    """Return the recipes and the files of unit tests in which these tests are switched off, by path."""
+    targets = list(targets)
+    recipes_of_rows = recipe_texts(branch, [target.case for target in targets if not target.is_unit_test])
+    return recipes_of_rows | unit_test_texts(branch, [target.case for target in targets if target.is_unit_test])
+
+
+def unit_test_texts(branch: BumpBranch, nodes: Iterable[str]) -> dict[str, str]:
+    """Return the files of unit tests, given by pytest's IDs, by path, from the branch's newest commit."""
+    paths = list(dict.fromkeys(match[1] for match in map(_NODE.match, nodes) if match))  # a log may name anything
+    texts = branch.checkout.read(paths, branch.start) if paths else {}
+    return {path: text for path, text in texts.items() if text is not None}
 
 
 def recipe_texts(branch: BumpBranch, cases: Iterable[str], commit: str = "") -> dict[str, str]:

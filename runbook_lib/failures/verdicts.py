@@ -26,7 +26,8 @@ from runbook_lib.failures.patterns import CONFIDENT, TRACEBACK, FailureKind, Log
 _BY_JOB: Mapping[str, FailureKind] = {
     "lint": "lint", "build": "container build", "unit": "unit tests", "test": "unknown",
 }  # fmt: skip
-_MAX_CAUSE, _CUT = 200, "…"
+_MAX_CAUSE = 200
+_MAX_TESTS = 20  # failed tests that are named
 #: Classes that are less informative than the kind of the job.
 _GENERIC = frozenset({"program error", "unknown", "shape", "regression", "unit tests"})
 _OF_BUILDS = _GENERIC | {"dependency", "compile error"}
@@ -52,11 +53,7 @@ class Verdict:
     rank: int | None = None
     confidence: float = 0.9
     pattern: LogPattern | None = None
-
-    @property
-    def cause_cut(self) -> bool:
-        """True if the cause ends in the middle of a sentence."""
-        return self.cause.endswith(_CUT)
+    tests: tuple[str, ...] = ()
 
 
 def kind_of_job(name: str) -> str:
@@ -125,7 +122,8 @@ def _of_tests(
     job: FailedJob, tests: Sequence[FailedTest], logs: Sequence[LogSummary], possible: Sequence[Candidate]
 ) -> Verdict:
     bucket = job.name.partition(" - ")[0] if kind_of_job(job.name) == "unit" else ""
-    names = ", ".join(test.name for test in tests[:20])
+    named = tuple(test.name for test in tests[:_MAX_TESTS])
+    names = ", ".join(named)
     root = next((candidate for candidate in possible if isinstance(candidate.entry, Traceback)), None)
     trace = root.entry if root and isinstance(root.entry, Traceback) else None
     errors = [test.error for test in tests if test.error]
@@ -147,7 +145,7 @@ def _of_tests(
     position = LogPosition(first.name, None, tests[0].line)
     if root and trace:
         position = _position(root.log, trace)
-    return Verdict(kind, cause, lines, position, details)
+    return Verdict(kind, cause, lines, position, details, tests=named)
 
 
 def _of_traceback(
@@ -304,7 +302,7 @@ def _first_line(text: str) -> str:
     if len(line) <= _MAX_CAUSE:
         return line
     end = line.rfind(". ", 0, _MAX_CAUSE)
-    return line[:end] if end > 0 else f"{line[:_MAX_CAUSE]}{_CUT}"
+    return line[:end] if end > 0 else f"{line[:_MAX_CAUSE]}…"
 
 
 def _signal_name(text: str) -> str:

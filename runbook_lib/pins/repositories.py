@@ -78,11 +78,17 @@ class RepositoryCi:
 
 @dataclass(frozen=True)
 class RepositoryTests:
-    """The tests of a repository: whether they have ``golden`` values and rows in ``recipes``, as Megatron-LM's do."""
+    """The tests of a repository: whether they have ``golden`` values and rows in ``recipes``, as Megatron-LM's do.
+
+    ``oncall`` is the team that issues about CI mention, and ``skips`` maps an image type to the pytest marker of the
+    unit tests that its CI leaves out.
+    """
 
     golden: bool = False
     recipes: bool = False
     scripts: LaunchScripts | None = None
+    oncall: str = ""
+    skips: Mapping[ImageType, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -167,7 +173,9 @@ MEGATRON_LM = Repository(
             "dev's docker/Dockerfile.ci.dev, pyproject.toml and uv.lock, and keeps or moves the other pins.",
         ),
     ),
-    tests=RepositoryTests(golden=True, recipes=True),
+    tests=RepositoryTests(
+        golden=True, recipes=True, oncall="@NVIDIA/mcore-oncall", skips={"dev": "flaky_in_dev", "lts": "flaky"}
+    ),
 )
 MEGATRON_BRIDGE = Repository(
     "NVIDIA-NeMo/Megatron-Bridge",

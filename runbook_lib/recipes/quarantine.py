@@ -26,7 +26,7 @@ _IDLE = frozenset({"deprecated", _FLAKY, "cleanup"})
 _OFF = re.compile(r"-broken|(?:-temp)?-disabled")
 #: Texts that every switched-off scope contains one of.
 OFF_TEXTS = (BROKEN, "-disabled", _FLAKY)
-_COMMENT = re.compile(r"[ \t]*# Broken: [^\n]*see issue #[0-9]+\.\r?\n?")
+_COMMENT = re.compile(r"[ \t]*# Broken: [^\n]*see issue #[0-9]+(?:, review by [0-9-]{10})?\.\r?\n?")
 _FORMER = re.compile(r"(?<![ \t])[ \t]*# was: \[([^][#\n]*)\](?=\r?$)", re.MULTILINE)
 #: The beginning of a comment in which people say why they switched a row off.
 _REASON = re.compile(r"#\s*(?:Broken|Disabled|Flaky|Quarantined)\b", re.IGNORECASE)
@@ -81,20 +81,21 @@ def gating_scopes(row: RecipeRow) -> list[str]:
 
 
 def mark(
-    recipe: str, text: str, tests: Sequence[Target], issue: int, *, companions: Sequence[Target] = (),
-    whole_rows: bool = False,
+    recipe: str, text: str, tests: Sequence[Target], issue: int, review: str = "", *,
+    companions: Sequence[Target] = (), whole_rows: bool = False,
 ) -> Edit:  # fmt: skip
     """Quarantine the tests of one issue: all their rows in this recipe.  Rows already in quarantine stay unchanged.
 
-    ``issue`` 0 represents an issue that is not filed yet, for previews; it must not be written.  A row that also covers
-    other platforms or environments, which are not in ``companions``, is refused without ``whole_rows``.
+    ``review`` is the date by which a person looks at the quarantine again.  ``issue`` 0 represents an issue that is not
+    filed yet, for previews; it must not be written.  A row that also covers other platforms or environments, which are
+    not in ``companions``, is refused without ``whole_rows``.
     """
     spans: list[Span] = []
     for row in recipes.rows(recipe, text):
         reasons = [test.reason for test in tests if test.is_of(row)]
         if reasons and gating_scopes(row):
             _require_own(row, [*tests, *companions], whole_rows)
-            spans += _break_scopes(row, text, _note(reasons[0], issue))
+            spans += _break_scopes(row, text, note(reasons[0], issue, review))
     return Edit(recipe, text, splice(text, spans))
 
 
@@ -166,15 +167,15 @@ def _reasons(row: RecipeRow, text: str) -> Iterator[Span]:
                 break
 
 
-def track(recipe: str, text: str, test: Target, issue: int) -> Edit:
+def track(recipe: str, text: str, test: Target, issue: int, review: str = "") -> Edit:
     """Add an issue in a comment above the quarantined rows of a test; 0 represents one that is not filed yet."""
     spans: list[Span] = []
     for row in recipes.rows(recipe, text):
         if test.is_of(row) and switched_off(row) and not comment_of(row, text):
             _require_editable(row)
             start, indent = _line_start(text, row.key)
-            note = _note(test.reason, issue)
-            spans.append((start, start, f"{indent}# Broken: {note}{_newline(text, start)}"))
+            comment = f"{indent}# Broken: {note(test.reason, issue, review)}{_newline(text, start)}"
+            spans.append((start, start, comment))
     return Edit(recipe, text, splice(text, spans))
 
 
@@ -207,11 +208,11 @@ def _require_own(row: RecipeRow, tests: Collection[Target], whole_rows: bool) ->
         )
 
 
-def _note(reason: str, issue: int) -> str:
-    """Return the text of a comment: the reason, and the issue once."""
+def note(reason: str, issue: int, review: str = "") -> str:
+    """Return the text of a comment: the reason, the issue once, and the date of the review."""
     line = _on_one_line(reason).removesuffix(f"see #{issue}").rstrip(" ,")
-    issue_note = f"see issue #{issue or '(new)'}."
-    return f"{line} — {issue_note}" if line else issue_note
+    tracked = f"see issue #{issue or '(new)'}{f', review by {review}' if review else ''}."
+    return f"{line} — {tracked}" if line else tracked
 
 
 def _on_one_line(reason: str) -> str:
@@ -222,9 +223,9 @@ def _on_one_line(reason: str) -> str:
     return line
 
 
-def _break_scopes(row: RecipeRow, text: str, note: str) -> Iterable[Span]:
+def _break_scopes(row: RecipeRow, text: str, comment: str) -> Iterable[Span]:
     start, indent = _line_start(text, row.key)
-    yield start, start, f"{indent}# Broken: {note}{_newline(text, start)}"
+    yield start, start, f"{indent}# Broken: {comment}{_newline(text, start)}"
     endings = {cell.end: BROKEN for cell in row.scopes if gating(cell.value)}
     stop = text.find("\n", row.end)
     line_end = len(text[:stop].removesuffix("\r")) if stop >= 0 else len(text)

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 
 from runbook_lib.decisions import Decision
 from runbook_lib.errors import Refused
+from runbook_lib.recipes.file_names import FOLDER
 from runbook_lib.recipes.rows import RecipeRow
 
 
@@ -14,7 +15,8 @@ from runbook_lib.recipes.rows import RecipeRow
 class Target:
     """A test case on a platform, in an environment; ``model`` is empty if the user did not give it.
 
-    ``issue`` is the one that tracks it, if the user named one.
+    A unit test has the node ID of pytest as its ``case``, and runs on all platforms.  ``issue`` is the one that tracks
+    the test, if the user named one.
     """
 
     case: str
@@ -25,8 +27,23 @@ class Target:
     issue: int = 0
 
     def __str__(self) -> str:
-        model = f"{self.model}/" if self.model else ""
-        return f"{model}{self.case}@{self.platform or '?'} ({self.environment})"
+        platform = "" if self.is_unit_test else f"@{self.platform or '?'}"
+        return f"{self.name}{platform} ({self.environment})"
+
+    @property
+    def name(self) -> str:
+        """The test without its platform: ``model/case``, or a node ID."""
+        return f"{self.model}/{self.case}" if self.model else self.case
+
+    @property
+    def is_unit_test(self) -> bool:
+        """True for a node ID of pytest."""
+        return "::" in self.case
+
+    @property
+    def path(self) -> str:
+        """The file or folder of the test."""
+        return self.case.partition("::")[0] if self.is_unit_test else f"{FOLDER}/{self.model}/{self.case}"
 
     def is_of(self, row: RecipeRow) -> bool:
         """Return True if a row runs the test."""
@@ -39,6 +56,8 @@ def target_of(decision: Decision, environment: str) -> Target:
 
     The platform may be left out, and is then empty.
     """
+    if "::" in decision.subject:
+        return Target(decision.subject, "", environment, "", decision.reason, decision.issue)
     path, _, platform = decision.subject.partition("@")
     model, _, case = path.rpartition("/")
     return Target(case, platform, environment, model, decision.reason, decision.issue)

@@ -20,12 +20,12 @@ def record(archive: Path, name: str, cause: str, url: str, job: str = "job", pla
     )
 
 
-def sentence(cause: str, archive: Path) -> str | None:
-    return history.read(archive).add_to(failure(cause)).details.get("history")
+def sentence(cause: str, archive: Path) -> str:
+    return history.read(archive).sentence(failure(cause))
 
 
 def test_equal_failures_are_counted_and_a_new_one_stands_out(tmp_path: Path) -> None:
-    assert sentence("Rank 0 failed with KeyError: 7.", tmp_path) is None
+    assert sentence("Rank 0 failed with KeyError: 7.", tmp_path) == ""
     record(tmp_path, "20260101-a", "Rank 3 failed with KeyError: 12.", "https://x/2")
     record(tmp_path, "20260102-b", "Rank 5 failed with KeyError: 99.", "https://x/3")
     record(tmp_path, "20260102-c", "Rank 5 failed with KeyError: 99.", "https://x/3")
@@ -50,10 +50,10 @@ def test_other_jobs_of_the_same_run_are_not_history(tmp_path: Path, job: str, ur
     name, _, platform = job.partition(" on ")
     record(tmp_path, "20260101-a", "KeyError: 12.", url, name, platform or "dgx_h100")
     current = Failure("job", "https://x/runs/7/job/1", "program error", "KeyError: 12.")
-    assert history.read(tmp_path).add_to(current, "dgx_h100").details["history"].startswith("seen once") == is_history
+    assert history.read(tmp_path).sentence(current, "dgx_h100").startswith("seen 1 time") == is_history
 
 
 def test_a_run_counts_once(tmp_path: Path) -> None:
     for number in range(3):
         record(tmp_path, f"2026010{number + 1}-a", "KeyError: 12.", f"https://x/runs/6/job/{number}", f"job{number}")
-    assert str(sentence("KeyError: 7.", tmp_path)).startswith("seen once")
+    assert str(sentence("KeyError: 7.", tmp_path)).startswith("seen 1 time ")

@@ -21,7 +21,7 @@ from runbook_lib.clients.github.client import GitHub
 from runbook_lib.failures.base_branch import BaseResult
 from runbook_lib.failures.broken_tests import issue as tracking
 from runbook_lib.failures.broken_tests import quarantine
-from runbook_lib.failures.broken_tests.rows import commit_message
+from runbook_lib.failures.broken_tests.change import commit_message
 from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.failures.failure import Failure
 from runbook_lib.git.checkout import Checkout
@@ -39,6 +39,7 @@ from runbook_lib.text import markdown
 from runbook_lib.text.markdown_texts import fenced
 from runbook_lib.text.sections import compose_body
 from runbook_lib.world.bump_pull import marked
+from runbook_lib.world.conditions.issues import IssueFiled
 
 BUMP = Bump.parse(tag="26.04-py3")
 PLAIN = "word"
@@ -100,25 +101,24 @@ def texts(value: str) -> dict[str, str]:
     plan = PinPlan((change,), (), (value,), ())
     return {
         "pull request": part(plan, BUMP, digests={value: value}, image=changes, record=value),
-        "issue": tracking.body(
-            broken,
-            BUMP,
-            DiagnosedJob(failure, on_base=BaseResult("new", value, value)),
-            recipe=value,
-            scopes=(value,),
-            old=value,
-            new=value,
-            run=value,
-            pull=value,
-        ),
+        "issue": _issue(broken, failure, value).body,
         "golden values": marked(summary.markdown(Verdicts(tuple(judged))), BUMP, "golden-values"),
         "broken tests": marked(_broken_tests(value, failure), BUMP, "broken-tests"),
     }
 
 
+def _issue(broken: Target, failure: Failure, value: str) -> IssueFiled:
+    state = SimpleNamespace(pull=SimpleNamespace(url=value))
+    run: Any = SimpleNamespace(bump=BUMP, pull_request=state, url=value, tested=value, source=None)
+    github: Any = SimpleNamespace(last_author=lambda *_: value, is_assignable=lambda _: True)
+    row: Any = SimpleNamespace(recipe=value, scopes=(SimpleNamespace(value=value),))
+    job = DiagnosedJob(failure, on_base=BaseResult("new", value, value))
+    return tracking.of_failure(github, broken, job, run, row, value, search_result=value)
+
+
 def _broken_tests(value: str, failure: Failure) -> str:
     row = {"test": value, "platforms": value, "reason": value, "issue": None}
-    job = DiagnosedJob(failure, on_base=BaseResult("failing", value, value), flaky_before=value)
+    job = DiagnosedJob(failure, on_base=BaseResult("failing", value, value), history=value)
     failures: Any = SimpleNamespace(jobs=[job], run=SimpleNamespace(url=value, bump=BUMP, attempt=1))
     return quarantine.text([row, {**row, "issue": 3}], failures)
 
@@ -145,7 +145,8 @@ def test_nothing_hostile_works_in_a_text_on_a_forge(name: str) -> None:
             section: Any = "" if kind == "pull request" else kind.replace(" ", "-")
             body = compose_body("before\n", text, section)
             assert compose_body(body, plain[kind], section) == compose_body("before\n", plain[kind], section)
-    title = tracking.title(Target(*[ALL[name]] * 5), BUMP)
+    value = ALL[name]
+    title = _issue(Target(*[value] * 5), Failure(value, "", "hang", value), value).title
     assert "\n" not in title
     assert not _HIDDEN.search(title)
 

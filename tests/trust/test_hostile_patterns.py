@@ -6,6 +6,8 @@ The one place where the time that something takes is asserted: as a ratio, of a 
 import re
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from expressions import FLAGGED, ROOT, Expression, attacks, exponent, expressions
@@ -44,10 +46,11 @@ _REDACTOR = Redactor({"A_TOKEN": "a-value-that-is-known"})
 
 
 def _issue(text: str) -> object:
-    failure = Failure(text, "", "hang", text, (text, text))
-    return issue.body(
-        _BROKEN, BUMP, DiagnosedJob(failure), recipe="r.yaml", scopes=(), old=text, new=text, run=text, pull=text
-    )
+    job = DiagnosedJob(Failure(text, "", "hang", text, (text, text)))
+    state = SimpleNamespace(pull=SimpleNamespace(url=text))
+    run: Any = SimpleNamespace(bump=BUMP, pull_request=state, url=text, tested=text, source=None)
+    forge: Any = SimpleNamespace(last_author=lambda *_: "")
+    return issue.of_failure(forge, _BROKEN, job, run, None, text)
 
 
 def _judged(text: str) -> object:

@@ -26,6 +26,7 @@ from runbook_lib.failures.broken_tests import issue
 from runbook_lib.recipes.targets import Target
 from runbook_lib.record.verify import verify
 from runbook_lib.system.files import REPORT_AFTER
+from runbook_lib.world.conditions.issues import IssueFiled
 
 WAIT = 250.0
 #: Until CI would have to be waited for: what follows is the same as in a run alone.
@@ -143,7 +144,7 @@ def authorized(world: bumping.World) -> object:
 def filed(world: bumping.World) -> object:
     test = Target("gpt3_mcore_te_tp4_pp1_long", "dgx_h100", "dev", "gpt", "it hangs")
     bump = bumping.bump_to()
-    tracked = issue.filed(test, "It hangs", f"{issue.marker(test)} It hangs.", bump.base)
+    tracked = IssueFiled(str(test), issue.marker(test), "It hangs", f"{issue.marker(test)} It hangs.", issue.LABEL)
     return tracked.make_true(world.context(bump).world)
 
 

@@ -210,6 +210,16 @@ class Issue:
     author: str
     insider: bool = False
 
+    @property
+    def is_pull(self) -> bool:
+        """True for a pull request, which GitHub lists among the issues."""
+        return "/pull/" in self.url
+
+    @property
+    def is_open(self) -> bool:
+        """True for an open issue that is no pull request."""
+        return self.state == "open" and not self.is_pull
+
     @classmethod
     def of(cls, data: Any) -> Self:
         # GitHub describes them as objects or mere names.

@@ -36,12 +36,12 @@ _EQUAL = "But the golden values that it wrote equal the commit's, so a refresh w
 _COMPARE = "Look in the log for the comparison that failed: another file, or a second run of the test."
 _AGAIN = "Submit it again: `-r jobs` with its name, or failed."
 #: States that need no explanation from the test's logs: class, cause, and True if running the test again may help.
-_BY_SLURM: Mapping[str, tuple[FailureKind, str, bool]] = {
-    "NODE_FAIL": ("flaky infrastructure", "A node failed or did not answer, according to Slurm", True),
-    "BOOT_FAIL": ("flaky infrastructure", "A node did not boot, according to Slurm", True),
-    "PREEMPTED": ("flaky infrastructure", "The job was preempted by another job, according to Slurm", True),
-    "REVOKED": ("unknown", "Slurm revoked the job: another cluster of the federation ran it", False),
-    "CANCELLED": ("unknown", "The job was cancelled", False),
+_BY_SLURM: Mapping[str, tuple[FailureKind, str]] = {
+    "NODE_FAIL": ("flaky infrastructure", "A node failed or did not answer, according to Slurm"),
+    "BOOT_FAIL": ("flaky infrastructure", "A node did not boot, according to Slurm"),
+    "PREEMPTED": ("flaky infrastructure", "The job was preempted by another job, according to Slurm"),
+    "REVOKED": ("unknown", "Slurm revoked the job: another cluster of the federation ran it"),
+    "CANCELLED": ("unknown", "The job was cancelled"),
 }
 
 
@@ -164,10 +164,10 @@ def _golden_values(
 def _failure(now: ObservedTest, config: str | None, *, is_unchanged: bool) -> Failure:
     entry, name = now.entry, str(now.entry.test)
     if now.state in _BY_SLURM:
-        kind, cause, retry = _BY_SLURM[now.state]
+        kind, cause = _BY_SLURM[now.state]
         reason = f" ({now.reason})" if now.reason else ""
         lines = [line for line in _text_of(entry.folder / "job.log").splitlines()[-5:] if line.strip()]
-        return Failure(name, "", kind, f"{cause}{reason}.", tuple(lines), None, retry, _AGAIN)
+        return Failure(name, "", kind, f"{cause}{reason}.", tuple(lines), next=_AGAIN)
     conclusion = "timed_out" if now.state in ("TIMEOUT", "DEADLINE") else "failure"
     try:
         failure = read_logs.diagnose_folder(entry.folder, FailedJob(name, conclusion=conclusion))

@@ -1,28 +1,26 @@
 """Notebook 06-broken-tests: the tests that a person declares broken, re-enables or runs again, and the open ones."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from runbook_lib import display
-from runbook_lib.decisions import Decision, Seen, digest, flow, on
+from runbook_lib.decisions import Decision, Seen, digest, on
 from runbook_lib.errors import Refused
 from runbook_lib.failures import quarantines
 from runbook_lib.failures.broken_tests import issue as tracking
+from runbook_lib.failures.broken_tests.change import QuarantineChange
 from runbook_lib.failures.broken_tests.failures import Triage
-from runbook_lib.failures.broken_tests.rows import RowChange
 from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.golden import bisect_offer
 from runbook_lib.golden.bisect_offer import ImageSearches
 from runbook_lib.golden.run_choice import ChosenRun
 from runbook_lib.model import Question
-from runbook_lib.pins.check import check_pins
-from runbook_lib.recipes import issue_references, quarantine
-from runbook_lib.recipes.rows import RecipeRow
+from runbook_lib.recipes import issue_references
 from runbook_lib.recipes.targets import Target
 from runbook_lib.text import edits
 from runbook_lib.world.conditions.issues import IssueFiled
 
-#: Causes for which a test is proposed as broken.  Step 5 handles drift; builds, linters and unit tests have no row.
+#: Causes for which a functional test is proposed as broken.  Step 5 handles drift; builds and linters have no row.
 _PROPOSED = frozenset({
     "hang", "out of memory", "shape", "import error", "resume mismatch", "CUDA error", "crash", "configuration",
     "program error", "unknown",
@@ -35,34 +33,27 @@ _GITHUB_SCOPES = frozenset({"mr-github", "mr-github-slim", "L0", "L1"})
 
 @dataclass(frozen=True)
 class NamedTests:
-    """What a person decided: ``change`` the rows, and ``rerun`` tests; ``quarantined`` are in quarantine already.
+    """What a person decided: ``change`` the tests, and ``rerun`` tests; ``quarantined`` are in quarantine already.
 
     ``used`` are the decisions, bound to these failures.
     """
 
-    change: RowChange
+    change: QuarantineChange
     quarantined: tuple[Target, ...] = ()
     rerun: tuple[Target, ...] = ()
     warnings: tuple[str, ...] = ()
     used: tuple[Decision, ...] = ()
 
     def show(self) -> display.View:
-        """Show the tests, their issues and the recipes' diff, in which an issue to be filed is ``#(new)``."""
-        change = self.change
-        issues = dict.fromkeys(self.quarantined, "already quarantined")
-        issues |= dict.fromkeys(change.reenabled, "is re-enabled")
-        new_issues = display.View("", "")
-        for target, issue in change.issues.items():
-            issues[target] = f"#{issue.known}" if issue.known else "will be filed"
+        """Show the diff, in which an issue to be filed is ``#(new)``, and the texts of the issues to be filed."""
+        view = display.diff(edits.diff(self.change.edits), empty="No test was named as broken or re-enabled.")
+        for issue in self.change.issues.values():
             if not issue.known:
-                new_issues += display.code(issue.body, title=f"Issue: {issue.title}")
-        rows = [{"test": str(test), "reason": test.reason, "issue": issue} for test, issue in issues.items()]
-        view = display.table(rows, empty="No test was named as broken.")
-        view += display.diff(edits.diff(change.edits), empty="No recipe changes.")
-        return view + new_issues + display.notes(self.warnings, title="Warnings")
+                view += display.code(issue.body, title=f"Issue: {issue.title}")
+        return view + display.notes(self.warnings, title="Warnings")
 
 
-def decide(failures: Triage) -> NamedTests:
+def decide(failures: Triage, searches: ImageSearches) -> NamedTests:
     """Read the rows and the issue of each test that a person decided on.
 
     A decision counts for the failure that it was made on.  Checks the names even without a run.  Raises Refused for a
@@ -72,13 +63,15 @@ def decide(failures: Triage) -> NamedTests:
     broken, rows = quarantines.resolve_targets(branch, "broken")
     reenable, _ = quarantines.resolve_targets(branch, "reenable")
     rerun, _ = quarantines.resolve_targets(branch, "rerun")
+    texts = quarantines.texts_of(branch, [*broken, *reenable])
+    whole_row = run.bump.allowed("whole-row")
+    change = QuarantineChange(texts, {}, whole_rows=whole_row is not None, skip=quarantines.skip_marker(run.bump))
     if run.source is None or run.bump.tag is None:  # without a bump ``survey`` plans
-        return NamedTests(RowChange({}, {}))
+        return NamedTests(change)
     issues: dict[Target, IssueFiled] = {}
     quarantined, warnings, used = [], [], list[Decision | None]()
     for target, decision in broken.items():
-        target_rows = [row for row in rows if target.is_of(row)]
-        if all(map(quarantines.is_quarantined, target_rows)):
+        if change.stops(target):
             quarantined.append(target)
             continue
         job = _failed_job(failures, target)
@@ -93,16 +86,20 @@ def decide(failures: Triage) -> NamedTests:
             warnings.append(f"{target} failed only because of drift: step 5 refreshes its golden values.")
         if job is not None and job.on_base.state == "failing":
             warnings.append(f"The new image did not break {target}: {job.comparison}.")
-        issues[target] = _issue(run, target, target_rows, job, internal=run.source.gitlab)
+        row = next((row for row in rows if target.is_of(row)), None)
+        known, warning = _known_issue(run, target)
+        warnings += [warning] if warning else []
+        image = f"{searches.tag or 'unknown'} → {run.bump.tag}"
+        found = searches.results.get(f"{target.name}@{target.platform}", "")
+        assert run.pull_request.github is not None
+        issues[target] = tracking.of_failure(run.pull_request.github, target, job, run, row, image, known, found)
     again = []
     for target, decision in rerun.items():
         if decided := _on_failure(decision, _failed_job(failures, target), run):
             again.append(target)
             used.append(decided)
     used += (on(decision, Seen(digest(str(target)))) for target, decision in reenable.items())
-    texts = quarantines.recipe_texts(branch, [target.case for target in (*issues, *reenable)])
-    whole_row = run.bump.allowed("whole-row")
-    change = RowChange(texts, issues, tuple(reenable), whole_rows=whole_row is not None)
+    change = replace(change, issues=issues, reenabled=tuple(reenable))
     if change.edits:
         used.append(whole_row)
     return NamedTests(change, tuple(quarantined), tuple(again), tuple(warnings), tuple(filter(None, used)))
@@ -118,79 +115,49 @@ def _digest(job: DiagnosedJob) -> str:
 
 
 def _failed_job(failures: Triage, target: Target) -> DiagnosedJob | None:
-    test = f"{target.model}/{target.case}"
-    failed = (job for job in failures.jobs if job.test == test and job.platform in ("", target.platform))
-    return next(failed, None)
+    for job in failures.jobs:
+        if target.case in job.failure.tests or (job.test == target.name and job.platform in ("", target.platform)):
+            return job
+    return None
 
 
-def _issue(
-    run: ChosenRun, target: Target, rows: Sequence[RecipeRow], job: DiagnosedJob | None, *, internal: bool
-) -> IssueFiled:
-    """Return a test's tracking issue: an open one, or the text for a new one."""
-    bump, pull, github = run.bump, run.pull_request.pull, run.pull_request.github
-    scopes: dict[str, None] = {}
-    for row in rows:
-        scopes |= dict.fromkeys(quarantine.gating_scopes(row))
-    sites = bump.repository.sites
-    pins = check_pins(run.branch.checkout.read(sites.pin_paths, run.branch.base_commit), sites)
-    base_images = sorted({pin.image for pin in pins if pin.role == f"lockstep {bump.image_type}"})
-    searches = bisect_offer.look_searches(run.branch, run.pull_request.records)
-    search_result = searches.results.get(f"{target.model}/{target.case}@{target.platform}", "")
-    body = tracking.body(
-        target, bump, job, recipe=rows[0].recipe, scopes=tuple(scopes), old=", ".join(base_images) or "unknown",
-        new=f"{sites.image}:{bump.tag}", run=run.url, pull=pull.url if pull else "", internal=internal,
-        search_result=search_result,
-    )  # fmt: skip
-    known = 0
-    if github and (number := target.issue or issue_references.issue_of_reason(target.reason, github.repository)):
+def _known_issue(run: ChosenRun, target: Target) -> tuple[int, str]:
+    """Return the open issue that the decision names or that tracks the test, 0 for none, and a warning.
+
+    Raises Refused for a closed issue: only a person knows which one is meant.
+    """
+    github = run.pull_request.github
+    if github is None:
+        return 0, ""
+    warning = ""
+    if number := target.issue or issue_references.issue_of_reason(target.reason, github.repository):
         issue = github.issue(number)
-        if issue.state != "open":
+        if issue.is_open:
+            return number, ""
+        if not issue.is_pull:
             raise Refused(f"The reason for {target} names #{number}, which is {issue.state}. Name an open issue.")
-        known = number
-    elif github and (found := tracking.open_issue(github, target)):
-        known = found.number
-    return tracking.filed(target, tracking.title(target, bump, job), body, bump.base, known)
+        warning = f"#{number} is a pull request, so it does not track {target}; an issue of its own does."
+    found = tracking.open_issue(github, target)
+    return found.number if found else 0, warning
 
 
 def open_tests(failures: Triage, decisions: NamedTests) -> dict[str, DiagnosedJob]:
-    """Return the failed tests that nobody has decided, as ``model/case@platform``; without numerical regressions."""
-    decided = (*decisions.change.issues, *decisions.quarantined, *decisions.rerun)
-    named = {f"{target.model}/{target.case}" for target in decided}
+    """Return the failed tests that nobody has decided, as decisions name them; without numerical regressions."""
+    decided = {target.name for target in (*decisions.change.issues, *decisions.quarantined, *decisions.rerun)}
+    tests: dict[str, DiagnosedJob] = {}
     jobs: dict[str, list[DiagnosedJob]] = {}
     for job in failures.jobs:
-        if "/" in job.test and job.failure.kind in _PROPOSED and job.test not in named:
+        if job.failure.kind in _PROPOSED and "/" in job.test and job.test not in decided:
             jobs.setdefault(job.test, []).append(job)
-    tests: dict[str, DiagnosedJob] = {}
+        if job.failure.kind == "unit tests":
+            tests |= {node: job for node in job.failure.tests if "::" in node and node not in decided}
     for row in quarantines.parse_rows(failures.recipes):
-        test = f"{row.model}/{row.case}"
         on_github = not _GITHUB_SCOPES.isdisjoint(cell.value for cell in row.scopes)
         if on_github and failures.run.bump.image_type in row.environments:
+            test = f"{row.model}/{row.case}"
             for job in jobs.get(test, ()):
                 tests |= {f"{test}@{name}": job for name in row.platforms if job.platform in ("", name)}
     return tests
-
-
-def failing_on_base(tests: Mapping[str, DiagnosedJob]) -> dict[str, DiagnosedJob]:
-    """Return the tests that also fail on the base branch."""
-    return {test: job for test, job in tests.items() if job.on_base.state == "failing"}
-
-
-def proposals(tests: Mapping[str, DiagnosedJob]) -> dict[str, str]:
-    """Return the tests that may be broken, each with its cause, without those that also fail on the base branch."""
-    causes = {}
-    for test, job in tests.items():
-        if job.on_base.state != "failing":
-            cause = " ".join(job.failure.cause.replace(";", ",").split())
-            if job.failure.cause_cut:  # a reason in the recipe is complete
-                cause = cause.rpartition(". ")[0] or cause.rpartition(" ")[0]
-            causes[test] = issue_references.without_issues(cause)
-    return causes
-
-
-def as_entries(reasons: Mapping[str, str]) -> str:
-    """Return tests and reasons as the entries of a file of decisions."""
-    lines = [f"- {flow(Decision('broken', test, reason).as_entry())}" for test, reason in reasons.items()]
-    return "\n".join(["broken:", *lines])
 
 
 def questions(tests: Mapping[str, DiagnosedJob], searches: ImageSearches, run: ChosenRun) -> tuple[Question, ...]:
@@ -199,43 +166,35 @@ def questions(tests: Mapping[str, DiagnosedJob], searches: ImageSearches, run: C
     For a test that also fails on the base branch, the suggested reason is that failure and its issue.
     """
     asked = []
-    for test, cause in proposals(tests).items():
-        job, result = tests[test], searches.results.get(test, "")
-        command = "" if result else searches.offer(run.bump, test)
-        offer = f"{bisect_offer.PREFIX}{command}" if command else ""
-        why = f"{cause} ({job.comparison}) {result or offer}".rstrip()
-        asked.append(_question(run, test, job, why, cause, judged=result, search=command))
-    for test, job in failing_on_base(tests).items():
-        reason = job.on_base.sentence.replace(";", ",")
-        if job.tracked:
-            reason = f"already failing on the base branch, see #{job.tracked.number}"
-        judged = "The new image did not break it"
-        asked.append(_question(run, test, job, f"{judged}: {job.comparison}", reason, judged=f"{judged}."))
+    for test, job in tests.items():
+        cause, search = job.failure.cause, ""
+        judged = searches.results.get(test, "")
+        if job.on_base.state == "failing":
+            judged = "The new image did not break it."
+            why, suggestion = f"{judged[:-1]}: {job.comparison}", job.on_base.sentence
+            if job.tracked:
+                suggestion = f"already failing on the base branch, see #{job.tracked.number}"
+        else:
+            search = "" if judged or "::" in test else searches.offer(run.bump, test)
+            offer = f"{bisect_offer.PREFIX}{search}" if search else ""
+            why = f"{cause} ({job.comparison}) {judged or offer}".rstrip()
+            complete = cause.rpartition(" ")[0] if cause.endswith("…") else cause
+            suggestion = issue_references.without_issues(complete)
+        details = {
+            "Class": job.failure.kind, "On the base branch": job.comparison, "History": job.history,
+            "Advice": job.failure.next,
+        }  # fmt: skip
+        facts: dict[str, object] = {
+            "test": test, "numbers": cause, "judged": judged, "search": search, "key": _digest(job), "run": run.number,
+            "attempt": run.attempt, "details": {label: text for label, text in details.items() if text},
+            "lines": list(job.failure.evidence)[-_MOST_LINES:], "log": job.failure.url,
+        }  # fmt: skip
+        asked.append(Question("broken", test, why, suggestion, facts))
     return tuple(asked)
 
 
-def _question(
-    run: ChosenRun, test: str, job: DiagnosedJob, why: str, suggestion: str, *, judged: str, search: str = ""
-) -> Question:
-    """Return a question; ``judged`` is the part of ``why`` that neither the cause nor the base branch says."""
-    facts: dict[str, object] = {"test": test, "numbers": job.failure.cause, "judged": judged, "search": search}
-    facts |= {"key": _digest(job), "run": run.number, "attempt": run.attempt}
-    details = {
-        "Class": job.failure.kind, "On the base branch": job.comparison,
-        "History": job.failure.details.get("history", ""), "Flaky before": job.flaky_before, "Advice": job.failure.next,
-    }  # fmt: skip
-    facts["details"] = {label: text for label, text in details.items() if text}
-    facts |= {"lines": list(job.failure.evidence)[-_MOST_LINES:], "log": job.failure.url}
-    return Question("broken", test, why, suggestion, facts)
-
-
 def show_open(tests: Mapping[str, DiagnosedJob]) -> display.View:
-    """Show the open tests: those that may be broken, and those that fail on the base branch too."""
-    view = display.View("", "")
-    if reasons := proposals(tests):
-        title = "Tests that may be broken; keep those that are, with your reason, in the file of decisions"
-        view += display.code(as_entries(reasons), title=title)
-    if rows := [{"test": test, "on the base branch": job.comparison} for test, job in failing_on_base(tests).items()]:
-        view += display.note("The new image did not break these tests. Fix or quarantine them on the base branch:")
-        view += display.table(rows)
-    return view
+    """Show the open tests, each with its cause and how it ends on the base branch."""
+    rows = [{"open test": test, "cause": job.failure.cause, "on the base branch": job.comparison}
+            for test, job in tests.items()]  # fmt: skip
+    return display.table(rows, empty="No failed test is open.")

@@ -4,6 +4,7 @@ A failed test is *explained* by refreshed golden values, *decided* once the bump
 if the infrastructure failed: it is rerun.  All others are open, and block the push of the round.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from runbook_lib.golden import ci_runs, comparison
 from runbook_lib.golden.collect import CollectionProblem
 from runbook_lib.golden.run_choice import ChosenRun
 from runbook_lib.pins.bump import Bump
-from runbook_lib.recipes import quarantine
+from runbook_lib.recipes import quarantine, unit_tests
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.targets import Target
 from runbook_lib.text.edits import Edit
@@ -30,7 +31,8 @@ class Triage:
 
     Golden values do not explain the jobs named in ``undecided``, or cannot be read (``unread``).  ``ambiguous`` jobs
     produced values that need another attempt to decide.  ``recipes`` are the texts of the recipes that run the failed
-    tests, by path, and ``gating`` the tests that could fail the run, each with a platform.
+    tests, by path, ``units`` those of the failed unit tests' files, and ``gating`` the tests that could fail the run,
+    each with a platform.
     """
 
     run: ChosenRun
@@ -39,6 +41,7 @@ class Triage:
     unread: tuple[CollectionProblem, ...] = ()
     ambiguous: tuple[str, ...] = ()
     recipes: Mapping[str, str] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
     gating: frozenset[tuple[str, str]] = frozenset()
 
     @property
@@ -47,10 +50,9 @@ class Triage:
         unknown = "It is unknown whether golden values explain the failure of"
         return [f"{unknown} {problem.job}. {problem.sentence}" for problem in self.unread]
 
-    def flaky_history(self, names: Iterable[str]) -> list[str]:
-        """Return a sentence for each of these jobs that also failed because of infrastructure in earlier runs."""
-        jobs = [job for job in self.jobs if job.failure.job in names and job.flaky_before]
-        return [f"{job.failure.job} was flaky before, {job.flaky_before}." for job in jobs]
+    def history(self, names: Iterable[str]) -> list[str]:
+        """Return a sentence for each of these jobs about its earlier failures."""
+        return [f"{job.failure.job}: {job.history}." for job in self.jobs if job.failure.job in names and job.history]
 
     def show(self) -> display.View:
         """Return each failed job with its cause and evidence."""
@@ -79,10 +81,12 @@ def triage(run: ChosenRun) -> Triage:
     jobs = failed_jobs.add_history(jobs, run.pull_request.records)
     cases = [job.test.partition("/")[2] for job in jobs if job.test]
     texts = quarantines.recipe_texts(run.branch, cases)
+    nodes = itertools.chain.from_iterable(job.failure.tests for job in jobs)
+    units = quarantines.unit_test_texts(run.branch, nodes)
     tested = run.tested if run.branch.checkout.has(run.tested) else run.branch.start
     before = quarantines.rows_of(run.branch, cases, tested) if cases else ()
     gating = _gating_tests(before, run.bump)
-    return Triage(run, jobs, tuple(undecided), unread, values.ambiguous_jobs, texts, gating)
+    return Triage(run, jobs, tuple(undecided), unread, values.ambiguous_jobs, texts, units, gating)
 
 
 def _with_issues(github: Forge, jobs: Iterable[DiagnosedJob], bump: Bump) -> tuple[DiagnosedJob, ...]:
@@ -101,15 +105,17 @@ def open_jobs(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of the jobs that block the push, and of the flaky ones that only need a rerun.
 
-    ``edited`` are the recipes that change before the push; a person asked to rerun the tests in ``rerun``.
+    ``edited`` are the files that change before the push; a person asked to rerun the tests in ``rerun``.
     """
-    requested = {(f"{target.model}/{target.case}", target.platform) for target in rerun}
-    stopped = _stopped_tests(failures, edited)
+    requested = {(target.name, target.platform) for target in rerun}
+    after = {edit.path: edit.after for edit in edited}
+    stopped, units = _stopped_tests(failures, after), {**failures.units, **after}
+    skip = quarantines.skip_marker(failures.run.bump)
     # A test's jobs have the same name on all platforms, but may fail for different causes, so count them.
     decided: dict[str, int] = {}
     infrastructure: Counter[str] = Counter()
     for job in failures.jobs:
-        decided[job.failure.job] = stopped[job.test]
+        decided[job.failure.job] = stopped[job.test] + unit_tests.all_skipped(units, job.failure.tests, skip)
         if job.failure.kind in RERUN or (job.test, job.platform) in requested:
             infrastructure[job.failure.job] += 1
     unexplained = Counter(failures.undecided) - Counter(decided)
@@ -117,9 +123,9 @@ def open_jobs(
     return tuple(sorted((unexplained - flaky).elements())), tuple(sorted(flaky.elements()))
 
 
-def _stopped_tests(failures: Triage, edited: Iterable[Edit]) -> Counter[str]:
+def _stopped_tests(failures: Triage, edited: Mapping[str, str]) -> Counter[str]:
     """Count for each test the platforms on which the run's commit ran it but the branch does not."""
-    texts = {**failures.recipes, **{edit.path: edit.after for edit in edited}}
+    texts = {path: edited.get(path, text) for path, text in failures.recipes.items()}
     after = _gating_tests(quarantines.parse_rows(texts), failures.run.bump)
     return Counter(test for test, _ in failures.gating - after)
 

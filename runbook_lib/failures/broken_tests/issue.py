@@ -1,42 +1,47 @@
-"""The tracking issue of a broken test: choosing an open one, or filing a new one.
+"""The tracking issue of a broken test: an open one, or a new one in the form of Megatron-LM's ``mcore-create-issue``.
 
-An issue names the test, the failed run and job, the pull request, the verbatim error and how to reproduce it
-(``skills/mcore-create-issue/SKILL.md`` of Megatron-LM).  It mentions nobody; the assignee is a field of its own.
+A new issue mentions only the repository's team on call.  Whom it mentions and who owns it is shown before it is filed.
 """
 
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 
 from runbook_lib.clients.github.models import Issue
+from runbook_lib.errors import RunbookError
 from runbook_lib.failures.failed_jobs import DiagnosedJob
+from runbook_lib.golden.run_choice import ChosenRun
 from runbook_lib.pins.bump import Bump
-from runbook_lib.recipes.file_names import FOLDER
 from runbook_lib.recipes.quarantine import BROKEN
 from runbook_lib.recipes.rows import RecipeRow
 from runbook_lib.recipes.targets import Target
+from runbook_lib.system.clock import now
 from runbook_lib.text import markdown_texts
 from runbook_lib.text.markdown import unlinked
 from runbook_lib.world.conditions.issues import IssueFiled
 from runbook_lib.world.ports import Forge
 
 LABEL = "bug"
+#: A quarantine is reviewed when the next base image is due.
+REVIEW_AFTER = timedelta(days=30)
 #: By the test's state on the base branch: the image is named as the cause only if the test passes there.
-_TITLES = {
-    "new": "CI failure with base image {tag}: {test}",
-    "failing": "CI failure on {base}: {test}",
-    "unknown": "CI failure in a run with base image {tag}: {test}",
-}
 _INTRODUCTIONS = {
     "new": "The test fails in CI with a new base image",
     "failing": "The test fails in CI on {base}, even without the new base image",
     "unknown": "The test fails in CI; it is unknown whether the new base image is the cause",
 }
+_LAUNCHER = ("python", "tests/test_utils/python_scripts/launch_nemo_run_workload.py")
+
+
+def review_date() -> str:
+    """Return the date by which a quarantine of today is reviewed."""
+    return f"{now() + REVIEW_AFTER:%Y-%m-%d}"
 
 
 def marker(test: Target) -> str:
     """Return the comment that identifies the test in an issue filed by this tool."""
-    name = re.sub(r"[^\w.+/@-]", "", f"{test.model}/{test.case}@{test.platform}")
+    name = re.sub(r"[^\w.+/@:-]", "", f"{test.name}@{test.platform}")
     return f"<!-- base-image-runbook:broken {name} -->"
 
 
@@ -48,7 +53,7 @@ def choose(issues: Iterable[Issue], test: Target, login: str = "") -> Issue | No
     """
     trusted = []
     for issue in sorted(issues, key=lambda issue: issue.number):
-        if issue.state == "open" and (issue.insider or (login and issue.author == login)):
+        if issue.state == "open" and not issue.is_pull and (issue.insider or (login and issue.author == login)):
             trusted.append(issue)
     marked = [issue for issue in trusted if marker(test) in issue.body]
     if marked:
@@ -70,65 +75,74 @@ def open_issue(github: Forge, test: Target) -> Issue | None:
     return choose([*github.search_issues(test.case), *own], test, login)
 
 
-def filed(test: Target, title: str, body: str, base: str, known: int = 0) -> IssueFiled:
-    """Return the condition that an issue tracks the test: ``known``, or one that is filed once.
+def of_failure(
+    github: Forge, test: Target, job: DiagnosedJob | None, run: ChosenRun, row: RecipeRow | None, image: str,
+    known: int = 0, search_result: str = "",
+) -> IssueFiled:  # fmt: skip
+    """Return the condition that an issue tracks a test that failed in a run: ``known``, or one that is filed once.
 
-    A new one is assigned to the last author of the test on branch ``base``.
+    ``row`` is the recipe's first row of the test, ``image`` describes the change of the image, and ``search_result`` is
+    bisect-image's for the test.  Lines of an internal log are left out: readers of the issue may not see its server.
     """
-    path = f"{FOLDER}/{test.model}/{test.case}"
-    return IssueFiled(str(test), marker(test), title, body, LABEL, path, base, known)
-
-
-def title(test: Target, bump: Bump, job: DiagnosedJob | None = None) -> str:
-    """Return the title of a new issue."""
     state = job.on_base.state if job else "unknown"
-    return unlinked(_TITLES[state].format(tag=bump.tag, base=bump.base, test=test))
-
-
-def body(
-    test: Target, bump: Bump, job: DiagnosedJob | None, *, recipe: str, scopes: Sequence[str], old: str, new: str,
-    run: str, pull: str, search_result: str = "", internal: bool = False,
-) -> str:  # fmt: skip
-    """Return the text of a new issue; ``old`` and ``new`` are image references, ``run`` and ``pull`` URLs.
-
-    ``search_result`` is bisect-image's result for the test.  ``internal`` omits the log lines, because readers of
-    the issue may not have access to the run's server.
-    """
-    state, evidence = "unknown", tuple[str, ...]()
-    if job is not None:
-        state = job.on_base.state
-        if not internal:
-            evidence = job.failure.evidence
-    facts = {"environment": test.environment, "platform": test.platform, "image": f"{old} → {new}"}
-    if search_result:
-        facts["change in the image"] = search_result
-    introduction = _INTRODUCTIONS[state].format(base=bump.base)
-    return _text(
-        test, introduction, facts, recipe, scopes, new, base=bump.base, job=job, evidence=evidence, run=run, pull=pull
-    )
-
-
-def body_of_quarantined(test: Target, row: RecipeRow, age: str) -> str:
-    """Return the text of an issue for a row that was quarantined without one; ``age`` is in words."""
-    facts = {"environment": ", ".join(row.environments), "platforms": ", ".join(row.platforms)}
-    facts["quarantined"] = f"{age} ({row.recipe}:{row.line})"
-    scopes = [cell.value.removesuffix(BROKEN) for cell in row.scopes]
-    introduction = "The test is quarantined, and was not tracked by an issue"
-    return _text(test, introduction, facts, row.recipe, scopes, "the base image")
-
-
-def _text(
-    test: Target, introduction: str, facts: Mapping[str, str], recipe: str, scopes: Sequence[str], image: str,
-    **values: object,
-) -> str:  # fmt: skip
-    facts = {"test": f"{test.model}/{test.case}", **facts, "recipe": f"{recipe}, scopes {', '.join(scopes)}"}
-    scope = next(iter(scopes), "mr-github")
-    program = ["python", "tests/test_utils/python_scripts/launch_nemo_run_workload.py"]
-    program += ["--scope", f"{scope}-broken", "--model", test.model, "--test-case", test.case]
-    program += ["--environment", test.environment, "--platform", test.platform, "--container-image"]
-    command = f"{shlex.join(program)} <image built on {image}>"
-    text = markdown_texts.render(
-        "issue", marker=marker(test), introduction=introduction, test=test, facts=facts, recipe=recipe,
-        command=command, **values,
+    pull = run.pull_request.pull
+    facts = {
+        "PR": pull.url if pull else "", "Run": run.url, "Job": job.failure.url if job else "", "Head": run.tested,
+        "Image": image, "Change in the image": search_result,
+    }  # fmt: skip
+    is_internal = run.source is not None and run.source.gitlab
+    return _filed(
+        github, test, run.bump, known, row, facts, _INTRODUCTIONS[state].format(base=run.bump.base), job,
+        job.failure.evidence if job and not is_internal else (),
     )  # fmt: skip
-    return f"{text}\n"
+
+
+def of_quarantined(github: Forge | None, test: Target, bump: Bump, row: RecipeRow, age: str) -> IssueFiled:
+    """Return the condition that an issue tracks a row that was quarantined without one; ``age`` is in words."""
+    facts = {"Quarantined": f"{age} ({row.recipe}:{row.line})"}
+    found = open_issue(github, test) if github else None
+    introduction = "The test is quarantined, and was not tracked by an issue"
+    return _filed(github, test, bump, found.number if found else 0, row, facts, introduction)
+
+
+def _filed(
+    github: Forge | None, test: Target, bump: Bump, known: int, row: RecipeRow | None, facts: Mapping[str, str],
+    introduction: str, job: DiagnosedJob | None = None, evidence: Sequence[str] = (),
+) -> IssueFiled:  # fmt: skip
+    owner = "" if known or github is None else _owner(github, test, bump.base)
+    oncall = bump.repository.tests.oncall
+    hardware = test.platform or (job.platform if job else "")
+    facts = {
+        **facts, "Environment": test.environment, "Hardware": hardware,
+        "Signature": f"{job.failure.kind}: {job.failure.cause}" if job else "", "Owner": owner or "nobody",
+        "Review by": review_date(),
+    }  # fmt: skip
+    body = markdown_texts.render(
+        "issue", marker=marker(test), test=test.name, job=job, introduction=introduction, reason=test.reason,
+        oncall=oncall, facts={name: value for name, value in facts.items() if value}, evidence=evidence,
+        commands=_commands(test, row, bump), row=row, base=bump.base,
+    )  # fmt: skip
+    title = unlinked(f"🐛 CI failure: {test}")
+    return IssueFiled(str(test), marker(test), title, f"{body}\n", LABEL, owner, oncall, known)
+
+
+def _owner(github: Forge, test: Target, base: str) -> str:
+    """Return the last author of the test on the base branch, if issues may be assigned to the account."""
+    try:
+        author = github.last_author(test.path, base)
+        return author if author and github.is_assignable(author) else ""
+    except RunbookError:
+        return ""
+
+
+def _commands(test: Target, row: RecipeRow | None, bump: Bump) -> list[str]:
+    """Return the command that reproduces the failure on a machine with the test's platform."""
+    if row is None:
+        return [shlex.join(["pytest", test.case])]
+    scope = next((cell.value.removesuffix(BROKEN) for cell in row.scopes), "mr-github")
+    program = [
+        *_LAUNCHER, "--scope", f"{scope}{BROKEN}", "--model", test.model, "--test-case", test.case, "--environment",
+        test.environment, "--platform", test.platform, "--container-image",
+    ]  # fmt: skip
+    image = f"{bump.repository.sites.image}:{bump.tag}" if bump.tag else "the base image"
+    return [f"{shlex.join(program)} <image built on {image}>"]

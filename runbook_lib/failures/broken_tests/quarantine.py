@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Evidence, Next, Waits
-from runbook_lib.failures import failed_jobs, quarantines
+from runbook_lib.failures import quarantines
 from runbook_lib.failures.broken_tests import decide
+from runbook_lib.failures.broken_tests.change import QuarantineCommitted
 from runbook_lib.failures.broken_tests.decide import NamedTests
 from runbook_lib.failures.broken_tests.failures import Triage, open_jobs
-from runbook_lib.failures.broken_tests.rows import RowsChanged
 from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.golden.bisect_offer import ImageSearches
 from runbook_lib.golden.run_choice import ChosenRun
@@ -88,7 +88,7 @@ def plan(facts: RunFailures, bump: Bump) -> Plan[World]:
     tip, conditions = BranchTip(bump.branch, run.branch.start), list[Condition[World]](change.issues.values())
     if edited:
         title = bump.quarantine_title if change.issues else bump.reenable_title
-        conditions.append(RowsChanged(tip, change, title))
+        conditions.append(QuarantineCommitted(tip, change, title))
     idle = bool(flaky) and not blocking and not edited and _nothing_to_push(run)
     again = _rerun(run, flaky) if idle else None
     if again:
@@ -101,7 +101,7 @@ def plan(facts: RunFailures, bump: Bump) -> Plan[World]:
         rerun = f"waiting for CI run {run.number}: its flaky tests are being rerun"
         waiting = Outcome(rerun, Next.again(wait=True), Waits(rerun, for_ci=True))
     elif idle:
-        history = " ".join([*triage.flaky_history(flaky), run.url])
+        history = " ".join([*triage.history(flaky), run.url])
         failed = f"waiting for a person: infrastructure has failed these repeatedly: {', '.join(flaky)}"
         waiting = Outcome(failed, Next(history))
     done = "Every failed test of this run is explained or decided."
@@ -152,16 +152,18 @@ def evidence(facts: RunFailures, again: Rerun | None = None) -> Evidence:
     triage, decisions, run = facts.triage, facts.decisions, facts.run
     if run.source is None:
         return Evidence()
+    lines = [
+        {"job": job.failure.job, "platform": job.platform, "text": line}
+        for job in triage.jobs
+        for line in job.failure.evidence
+    ]
     warnings = [*run.branch.warnings, *triage.warnings, *decisions.warnings]
     if again:
-        warnings += triage.flaky_history(again.jobs)
+        warnings += triage.history(again.jobs)
     return Evidence(
         inputs={"run": run.source.name, "base_commit": run.branch.base_commit, "plan_from": run.branch.start},
         links={"GitLab pipeline" if run.source.gitlab else "CI run": run.url},
-        tables={
-            "failures": [job.row | {"test": job.test} for job in triage.jobs],
-            "evidence": failed_jobs.evidence_rows(triage.jobs),
-        },
+        tables={"failures": [job.row | {"test": job.test} for job in triage.jobs], "evidence": lines},
         diff=edits.diff(decisions.change.edits),
         warnings=tuple(warnings),
     )
@@ -180,14 +182,13 @@ def _next(triage: Triage, tests: Mapping[str, DiagnosedJob], blocking: Sequence[
     prefix = ""
     if any(problem.retryable and problem.job in blocking for problem in triage.unread):
         prefix = "Some golden values could not be read: run 06-broken-tests again. "
-    if failing := decide.failing_on_base(tests):
-        # A quarantine here would hide a test that is broken on the base branch.
-        base = triage.run.bump.base
+    failing = [test for test, job in tests.items() if job.on_base.state == "failing"]
+    if failing:  # a quarantine here would hide a test that is broken on the base branch
         verb = "fails" if len(failing) == 1 else "fail"
-        prefix += f"{display.first_names(list(failing))} also {verb} on {base}: "
+        prefix += f"{display.first_names(failing)} also {verb} on {triage.run.bump.base}: "
         prefix += "fix or quarantine these there, or call them broken with their issue. "
     advice = "Read the logs; then fix the cause, accept the values by name in step 5, or declare the test broken."
-    if reasons := decide.proposals(tests):
-        advice = f"Only a person can judge: read the logs. Decide on {display.first_names(list(reasons))}:"
+    if new := [test for test in tests if test not in failing]:
+        advice = f"Only a person can judge: read the logs. Decide on {display.first_names(new)}:"
         return Next.run(notebooks.REVIEW, f"{prefix}{advice}")
     return Next(f"{prefix}{advice}")

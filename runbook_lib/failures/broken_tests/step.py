@@ -5,10 +5,10 @@ from typing import ClassVar
 
 from runbook_lib import notebooks
 from runbook_lib.checks import Evidence
-from runbook_lib.failures.broken_tests import decide, failures, own_change, quarantine
-from runbook_lib.failures.broken_tests.own_change import QuarantineFacts
+from runbook_lib.failures.broken_tests import decide, failures, quarantine, survey
+from runbook_lib.failures.broken_tests.change import QuarantineChange
 from runbook_lib.failures.broken_tests.quarantine import RunFailures
-from runbook_lib.failures.broken_tests.rows import RowChange
+from runbook_lib.failures.broken_tests.survey import QuarantineSurvey
 from runbook_lib.git.commits import follow, tree_with
 from runbook_lib.golden import bisect_offer, run_choice
 from runbook_lib.model import Plan
@@ -23,7 +23,7 @@ class BrokenTestFacts:
     """The failures of the run, and the tests quarantined on the base branch."""
 
     found: RunFailures
-    quarantined: QuarantineFacts
+    survey: QuarantineSurvey
 
 
 @dataclass(frozen=True)
@@ -43,27 +43,27 @@ class BrokenTests:
         branch = bump_branch.look(world, bump)
         state = pull_request.read_state(branch, world.github, records=world.records)
         triaged = failures.triage(run_choice.choose_run(state, run_id=self.run_id, source=self.source))
-        decided = decide.decide(triaged)
         searches = bisect_offer.look_searches(branch, world.records)
-        quarantined = own_change.look(world, bump)
+        decided = decide.decide(triaged, searches)
+        surveyed = survey.look(world, branch)
         if bump.apply:
             _require_committable(branch, decided.change)
-            if own := quarantined.change:
-                _require_committable(own.branch, own.rows)
-        return BrokenTestFacts(RunFailures(triaged, decided, searches), quarantined)
+            if own := surveyed.own:
+                _require_committable(own.branch, own.change)
+        return BrokenTestFacts(RunFailures(triaged, decided, searches), surveyed)
 
     def plan(self, facts: BrokenTestFacts, bump: Bump) -> Plan[World]:
-        """Plan the responses to the run; without a tag, the change of quarantined rows."""
-        own = own_change.plan(facts.quarantined, bump)
+        """Plan the responses to the run; without a tag, the change of quarantined tests."""
         if bump.tag is None:
+            own = survey.plan(facts.survey, bump)
             kept, shown = quarantine.evidence(facts.found), (facts.found.triage.show(), *own.shown)
             return replace(own, shown=shown, evidence=_joined(replace(kept, diff=own.evidence.diff), own.evidence))
-        planned = quarantine.plan(facts.found, bump)
+        planned, surveyed = quarantine.plan(facts.found, bump), facts.survey
         return replace(
             planned,
-            shown=(*planned.shown, *own.shown),
-            questions=(*planned.questions, *own.questions),
-            evidence=_joined(planned.evidence, own.evidence),
+            shown=(*planned.shown, surveyed.show()),
+            questions=(*planned.questions, *surveyed.questions()),
+            evidence=_joined(planned.evidence, surveyed.evidence),
         )
 
 
@@ -73,7 +73,7 @@ def _joined(evidence: Evidence, of_survey: Evidence) -> Evidence:
     return replace(evidence, tables=tables, warnings=warnings)
 
 
-def _require_committable(branch: BumpBranch, change: RowChange) -> None:
+def _require_committable(branch: BumpBranch, change: QuarantineChange) -> None:
     """Raise RunbookError for anything that would prevent the commit, before an issue is filed for it."""
     if planned := change.edits:
         branch.checkout.identity()

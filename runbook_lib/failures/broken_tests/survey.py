@@ -12,18 +12,27 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from runbook_lib import display
+from runbook_lib.checks import Evidence, Next
 from runbook_lib.decisions import Kind
 from runbook_lib.errors import Refused
-from runbook_lib.failures.quarantines import issue_states, recipe_texts, resolve_targets
+from runbook_lib.failures import quarantines
+from runbook_lib.failures.broken_tests import issue as tracking
+from runbook_lib.failures.broken_tests.change import QuarantineChange, QuarantineCommitted
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.command import GitFailed
-from runbook_lib.model import Question
+from runbook_lib.model import Condition, Outcome, Plan, Question
 from runbook_lib.pins.bump import Bump
+from runbook_lib.pins.repositories import FUNCTIONAL
 from runbook_lib.recipes import quarantine
 from runbook_lib.recipes.targets import Target
 from runbook_lib.system.clock import now
+from runbook_lib.text import edits
+from runbook_lib.text.markdown import code, prose
+from runbook_lib.world import bump_branch, bump_pull
 from runbook_lib.world.bump_branch import BumpBranch
-from runbook_lib.world.ports import Forge
+from runbook_lib.world.conditions.commits import BranchTip, Pushed
+from runbook_lib.world.conditions.pulls import Labelled, PullKey, PullOpen
+from runbook_lib.world.outside import World
 
 
 @dataclass(frozen=True)
@@ -61,33 +70,31 @@ class QuarantinedTest:
 
 
 @dataclass(frozen=True)
-class QuarantineSurvey:
-    """The base branch's quarantined tests; without a tag, also those to re-enable and those that need issues."""
+class OwnChange:
+    """A change of quarantined tests without a bump, on a ``branch`` and in a pull request of its own."""
 
     branch: BumpBranch
-    tests: tuple[QuarantinedTest, ...] = ()
-    reenabled: tuple[Target, ...] = ()
-    untracked: tuple[Target, ...] = ()
-    notes: tuple[str, ...] = ()
+    head: str
+    change: QuarantineChange
 
     @property
-    def bump(self) -> Bump:
-        """The parameters, with their own branch and title if this changes anything."""
-        bump = self.branch.bump
-        targets = [*self.reenabled, *self.untracked]
-        if bump.tag is not None or not targets:
-            return bump
-        names = sorted(f"{target.case}-{target.platform}" for target in targets)
-        slug, tests = names[0], targets[0].case
-        if len(names) > 1:
-            slug = f"{len(names)}-tests-{hashlib.sha256(' '.join(names).encode()).hexdigest()[:8]}"
-            tests = f"{len(names)} tests"
-        title = f"test: {'re-enable' if self.reenabled else 'track'} {tests}"
-        return replace(bump, current_branch=f"quarantine/{bump.base}/{slug}", change_title=title)
+    def has_commit(self) -> bool:
+        """True if the change is committed, here or on the remote, or will be."""
+        return bool(self.change.edits) or self.branch.tip is not None
+
+
+@dataclass(frozen=True)
+class QuarantineSurvey:
+    """The base branch's quarantined tests, and without a tag the change of them that a person asks for, if any."""
+
+    bump: Bump
+    tests: tuple[QuarantinedTest, ...] = ()
+    notes: tuple[str, ...] = ()
+    own: OwnChange | None = None
 
     def questions(self) -> tuple[Question, ...]:
         """Return what a person may decide about each quarantined test."""
-        bump = self.branch.bump
+        bump = self.bump
         asked = []
         for test in self.tests:
             if bump.image_type not in test.entry.row.environments or not test.entry.row.platforms:
@@ -103,46 +110,117 @@ class QuarantineSurvey:
             asked.append(Question(kind, test.name, f"Quarantined: {test.age}, {issue}.", reason))
         return tuple(asked)
 
+    @property
+    def evidence(self) -> Evidence:
+        """What the record keeps."""
+        return Evidence(tables={"quarantined": [test.row for test in self.tests]}, warnings=self.notes)
+
     def show(self) -> display.View:
         """Show the quarantined tests with their age."""
-        base = self.branch.bump.base
-        view = display.table((test.row for test in self.tests), empty=f"No test is quarantined on {base}.")
+        view = display.table((test.row for test in self.tests), empty=f"No test is quarantined on {self.bump.base}.")
         return view + display.notes(self.notes, title="Also")
 
 
-def read_survey(branch: BumpBranch, github: Forge | None) -> QuarantineSurvey:
-    """Read the base branch's quarantined tests; without a tag, plan the changes that people decided.
+def look(world: World, branch: BumpBranch) -> QuarantineSurvey:
+    """Read the base branch's quarantined tests; without a tag, also the change that people decided on.
 
     Raises Refused for a broken test that is not quarantined: only a bump's run shows that it is broken.
     """
-    bump, checkout = branch.bump, branch.checkout
+    bump, checkout, github = branch.bump, branch.checkout, world.github
     if not bump.repository.tests.recipes:
-        return QuarantineSurvey(branch)
+        return QuarantineSurvey(bump)
     on_base = replace(branch, start=branch.base_commit)
-    texts = recipe_texts(on_base, quarantine.OFF_TEXTS)
+    texts = quarantines.recipe_texts(on_base, quarantine.OFF_TEXTS)
     entries, notes = quarantine.quarantined_rows(texts, checkout.repository())
     dates = _dates(checkout, branch.base_commit, texts, entries)
-    states = issue_states(github, entries) if bump.tag is None and github is not None else {}
+    states = quarantines.issue_states(github, entries) if bump.tag is None and github is not None else {}
     tests = []
     for entry in entries:
         since, commit = dates.get((entry.row.recipe, entry.row.line), (None, ""))
         tests.append(QuarantinedTest(entry, since, commit, states.get(entry.issue, "")))
     tests.sort(key=lambda test: (test.since is None, test.since))
-    survey = QuarantineSurvey(branch, tuple(tests), notes=notes)
+    survey = QuarantineSurvey(bump, tuple(tests), notes)
     if bump.tag is not None:
         return survey
-    reenabled, _ = resolve_targets(branch, "reenable")
-    untracked = []
-    for target in resolve_targets(branch, "broken")[0]:
-        rows = [test.entry for test in tests if target.is_of(test.entry.row)]
-        if not rows:
+    reenabled, _ = quarantines.resolve_targets(branch, "reenable")
+    untracked: dict[Target, QuarantinedTest] = {}
+    for target in quarantines.resolve_targets(branch, "broken")[0]:
+        found = [test for test in tests if target.is_of(test.entry.row)]
+        if not found:
             advice = "Give the tag of the bump whose CI run it failed in."
             raise Refused(f"{target} is not quarantined on {bump.base}. {advice}")
-        if any(entry.issue is None for entry in rows):
-            untracked.append(target)
+        if any(test.entry.issue is None for test in found):
+            untracked[target] = found[0]
         else:
-            notes = (*notes, f"#{rows[0].issue} already tracks {target}.")
-    return replace(survey, reenabled=tuple(reenabled), untracked=tuple(untracked), notes=notes)
+            survey = replace(survey, notes=(*survey.notes, f"#{found[0].entry.issue} already tracks {target}."))
+    if not (reenabled or untracked):
+        return survey
+    own = _own_bump(bump, [*reenabled, *untracked], "re-enable" if reenabled else "track")
+    branch = bump_branch.look(world, own)
+    issues = {}
+    for target, test in untracked.items():
+        issues[target] = tracking.of_quarantined(github, target, own, test.entry.row, test.age)
+    change = QuarantineChange(
+        quarantines.texts_of(branch, [*reenabled, *untracked]), issues, tuple(reenabled), True,
+        bool(own.allowed("whole-row")), quarantines.skip_marker(own),
+    )  # fmt: skip
+    return replace(survey, own=OwnChange(branch, bump_pull.head_of(checkout, own), change))
+
+
+def _own_bump(bump: Bump, targets: list[Target], verb: str) -> Bump:
+    """Return the parameters with a branch and a title for a change of these tests."""
+    names = sorted(re.sub(r"[^\w.-]+", "-", f"{target.case}-{target.platform}").strip("-") for target in targets)
+    slug, tests = names[0], targets[0].case
+    if len(names) > 1:
+        slug = f"{len(names)}-tests-{hashlib.sha256(' '.join(names).encode()).hexdigest()[:8]}"
+        tests = f"{len(names)} tests"
+    return replace(bump, current_branch=f"quarantine/{bump.base}/{slug}", change_title=f"test: {verb} {tests}")
+
+
+def plan(survey: QuarantineSurvey, bump: Bump) -> Plan[World]:
+    """Plan the issues, the commit on a branch of its own, the push, and a draft pull request."""
+    own, shown, questions = survey.own, (survey.show(),), survey.questions()
+    evidence = survey.evidence
+    untracked = sum(test.entry.issue is None for test in survey.tests)
+    state = f"{display.count(len(survey.tests), 'quarantined row')} on {bump.base}, {untracked} without an issue"
+    if own is None:
+        action = Next.again(
+            "Name tests under `reenable:`, or under `broken:` to file an issue, in a file:", decisions="FILE"
+        )
+        return Plan(Outcome(f"No tag was given: {state}.", action), shown, questions=questions, evidence=evidence)
+    diff = edits.diff(own.change.edits)
+    change = f"Done: {own.change.summary}" if own.has_commit else "No row changes"
+    return Plan(
+        Outcome(f"{change}; {state}."),
+        (*shown, display.diff(diff, empty="No recipe changes.")),
+        _conditions(own),
+        questions,
+        evidence=replace(evidence, diff=diff),
+        on_branch=own.branch.bump.branch,
+    )
+
+
+def _conditions(own: OwnChange) -> tuple[Condition[World], ...]:
+    change, branch, bump = own.change, own.branch, own.branch.bump
+    tip, key = BranchTip(bump.branch, branch.start), PullKey(own.head, bump.base)
+    conditions: list[Condition[World]] = list(change.issues.values())
+    if change.edits:
+        conditions.append(QuarantineCommitted(tip, change, bump.title))
+    if own.has_commit:
+        conditions.append(Pushed(tip, bump.remote, branch.remote_tip))
+        conditions.append(PullOpen(key, bump.remote, bump.title, _body(change)))
+        if change.reenabled:
+            conditions.append(Labelled(key, frozenset({FUNCTIONAL})))
+    return tuple(conditions)
+
+
+def _body(change: QuarantineChange) -> str:
+    text = ["### Quarantined tests", ""]
+    text += [f"- {code(str(target))} is re-enabled: {prose(target.reason)}" for target in change.reenabled]
+    for target, issue in change.issues.items():
+        tracked = f"#{issue.known}" if issue.known else "the issue that its row names"
+        text.append(f"- {code(str(target))} is tracked by {tracked}")
+    return "\n".join([*text, ""])
 
 
 def _dates(

@@ -15,7 +15,7 @@ from runbook_lib.world.outside import World
 class IssueFiled:
     """An open issue tracks ``subject``: issue ``known``, or else one of ours with ``marker`` in its text.
 
-    A new one is assigned to the last author of ``path`` on branch ``base``.
+    A new one is assigned to ``assignee`` and mentions the team ``mentions``, if there are any.
     """
 
     subject: str
@@ -23,8 +23,8 @@ class IssueFiled:
     title: str
     body: str
     label: str
-    path: str
-    base: str
+    assignee: str = ""
+    mentions: str = ""
     known: int = 0
     leaves_machine = True
 
@@ -33,11 +33,13 @@ class IssueFiled:
         """The change in the imperative."""
         if self.known:
             return f"track {self.subject} in issue #{self.known}"
-        return f"file an issue for {self.subject}: {self.title!r}"
+        notified = [f"assigned to {self.assignee}"] if self.assignee else []
+        notified += [f"mentions {self.mentions}"] if self.mentions else []
+        return f"file an issue for {self.subject}: {self.title!r} ({', '.join(notified) or 'nobody is notified'})"
 
     def find(self, world: World) -> Issue | None:
         """Return the issue, the older one of two; None if there is none."""
-        if self.known and (issue := world.forge.issue(self.known)).state == "open":
+        if self.known and (issue := world.forge.issue(self.known)).is_open:
             return issue
         # GitHub's search lags behind new issues; the list of our own issues does not.
         own = world.forge.list_issues(world.forge.me())
@@ -54,12 +56,9 @@ class IssueFiled:
     def make_true(self, world: World) -> Sequence[Effect]:
         """File it; of two that were filed at the same moment, withdraw ours if it is the younger one."""
         github = world.forge
-        assignee = github.last_author(self.path, self.base)
-        if not assignee or not github.is_assignable(assignee):
-            assignee = ""
         issue = once(
             lambda: self.find(world),
-            lambda: github.file_issue(self.title, self.body, [self.label], assignee),
+            lambda: github.file_issue(self.title, self.body, [self.label], self.assignee),
             github.withdraw_issue,
         )
         return [Effect("issue", f"#{issue.number}", None, self.title, issue.url)]

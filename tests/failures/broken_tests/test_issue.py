@@ -1,5 +1,7 @@
 """The tracking issue: an open one is found by its marker or the test's whole name, a new one harms nobody."""
 
+import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -7,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.clients.github.models import Issue
-from runbook_lib.failures.broken_tests.issue import body, choose, marker, title
+from runbook_lib.failures.broken_tests.issue import choose, marker, of_failure, review_date
 from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.failures.failure import Failure
 from runbook_lib.pins.bump import Bump
 from runbook_lib.recipes.issue_references import issue_of_comment, issue_of_reason, without_issues
 from runbook_lib.recipes.targets import Target
+from runbook_lib.world.conditions.issues import IssueFiled
 
 BUMP = Bump.parse(tag="26.04-py3")
 BROKEN = Target("gpt3_tp1", "dgx_h100", "dev", "gpt", "it hangs")
-ROW: dict[str, Any] = {"recipe": "tests/r.yaml", "scopes": ("mr", "mr-github")}
 
 
 def issue(number: int, title: str = "", body: str = "", state: str = "open", association: str = "MEMBER") -> Issue:
@@ -48,7 +50,7 @@ def test_the_marked_issue_is_used_else_the_oldest_that_names_the_test(
 
 @pytest.mark.parametrize("association", ["NONE", "CONTRIBUTOR", "FIRST_TIME_CONTRIBUTOR", "MANNEQUIN", "", "member"])
 def test_a_strangers_issue_is_not_used(association: str) -> None:
-    theirs = [issue(1, body=marker(BROKEN), association=association), issue(2, title(BROKEN, BUMP), "", "open", "NONE")]
+    theirs = [issue(1, body=marker(BROKEN), association=association), issue(2, "gpt3_tp1", "", "open", "NONE")]
     assert choose(theirs, BROKEN) is None
     assert choose(theirs, BROKEN, "somebody") is None
     ours = issue(3, body=marker(BROKEN))
@@ -61,42 +63,54 @@ def test_a_cause_from_a_log_names_no_issue(cause: str) -> None:
     assert issue_of_reason(without_issues(f"it hangs: {cause}"), "o/r") is None
 
 
-def text(failure: Failure | None = None, broken: Target = BROKEN) -> str:
-    return body(
-        broken,
-        BUMP,
-        failure and DiagnosedJob(failure),
-        **ROW,
-        old="a:26.02-py3",
-        new="a:26.04-py3",
-        run="https://x/run",
-        pull="https://x/pull",
-    )
+def filed(failure: Failure | None = None, broken: Target = BROKEN, *, gitlab: bool = False) -> IssueFiled:
+    pull = SimpleNamespace(pull=SimpleNamespace(url="https://x/pull"))
+    source = SimpleNamespace(gitlab=gitlab)
+    run: Any = SimpleNamespace(bump=BUMP, pull_request=pull, url="https://x/run", tested="a" * 40, source=source)
+    forge: Any = SimpleNamespace(last_author=lambda path, base: "engineer", is_assignable=lambda login: True)
+    row: Any = SimpleNamespace(recipe="tests/r.yaml", scopes=[SimpleNamespace(value=it) for it in ("mr", "mr-github")])
+    job = failure and DiagnosedJob(failure)
+    return of_failure(forge, broken, job, run, None if broken.is_unit_test else row, "26.02-py3 → 26.04-py3")
 
 
 def test_a_new_issue_has_every_required_fact() -> None:
     failure = Failure(
         "gpt/gpt3_tp1 - latest", "https://x/job", "hang", "It hangs.", tuple(f"line {i}" for i in range(40))
     )
-    told = text(failure)
-    for part in ("gpt/gpt3_tp1", "dgx_h100", "a:26.02-py3 → a:26.04-py3", "https://x/run", "https://x/job", "line 29",
-                 "--scope mr-broken", "To re-enable", "mr, mr-github", "it hangs"):  # fmt: skip
-        assert part in told
-    assert "line 30" not in told
-    assert choose([issue(1, body=told)], BROKEN)
-    assert "26.04-py3" in title(BROKEN, BUMP)
+    new = filed(failure)
+    for part in ("gpt/gpt3_tp1", "| Hardware | `dgx_h100` |", "26.02-py3 → 26.04-py3", "https://x/run", "https://x/job",
+                 "line 29", "--scope mr-broken", "To re-enable", "`mr`, `mr-github`", "it hangs", "a" * 40,
+                 "| Signature | `hang: It hangs.` |", "| Owner | `engineer` |", f"| Review by | `{review_date()}` |",
+                 "Tag @NVIDIA/mcore-oncall"):  # fmt: skip
+        assert part in new.body, part
+    headings = re.findall(r"^\*\*(.*)\*\*$", new.body, re.MULTILINE)
+    assert headings == [
+        "Describe the bug", "Failing run", "Error", "Steps/Code to reproduce bug", "Additional context",
+    ]  # fmt: skip
+    assert "line 30" not in new.body
+    assert choose([issue(1, body=new.body)], BROKEN)
+    assert new.title == "🐛 CI failure: gpt/gpt3_tp1@dgx_h100 (dev)"
+    assert (new.assignee, new.mentions) == ("engineer", "@NVIDIA/mcore-oncall")
+
+
+def test_the_issue_of_a_unit_test_names_its_node_id() -> None:
+    node = "tests/unit_tests/a/test_b.py::TestC::test_d[x-1]"
+    new = filed(Failure("b", "", "unit tests", "It failed."), Target(node, "", "dev", "", "wrong"))
+    assert new.title == f"🐛 CI failure: {node} (dev)"
+    assert f"pytest '{node}'" in new.body
+    assert choose([issue(1, body=new.body)], Target(node, "", "dev"))
 
 
 def test_lines_of_an_internal_log_are_left_out() -> None:
     failure = Failure("j", "https://gitlab.internal/job", "hang", "It hangs.", ("a line of the log",))
-    told = body(BROKEN, BUMP, DiagnosedJob(failure), **ROW, old="a", new="b", run="", pull="", internal=True)
+    told = filed(failure, gitlab=True).body
     assert "It hangs." in told
     assert "a line of the log" not in told
 
 
 @given(st.text(), st.lists(st.text(st.characters(exclude_characters="\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"))))
 def test_text_from_logs_stays_within_its_block(reason: str, lines: list[str]) -> None:
-    told = text(Failure("j", "", "hang", reason, tuple(lines)), Target("c", "p", "dev", "m", reason))
+    told = filed(Failure("j", "", "hang", reason, tuple(lines)), Target("c", "p", "dev", "m", reason)).body
     opened = [line for line in told.split("\n") if line.startswith("```")]
     fence = next(line for line in told.split("\n") if line.endswith("`text")).removesuffix("text")
     assert all(fence not in line for line in lines)

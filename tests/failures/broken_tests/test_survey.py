@@ -5,11 +5,12 @@ from bumping import World, git
 
 from runbook_lib.bump import push_round
 from runbook_lib.errors import Refused
+from runbook_lib.failures.broken_tests import survey
 from runbook_lib.failures.broken_tests.step import BrokenTests
-from runbook_lib.failures.broken_tests.survey import QuarantineSurvey, read_survey
 from runbook_lib.recipes import quarantine
 from runbook_lib.recipes.targets import Target
 from runbook_lib.world import bump_branch
+from runbook_lib.world.outside import World as Outside
 
 RECIPE = "tests/test_utils/recipes/h100/gpt.yaml"
 CASE = "gpt3_mcore_te_tp1_pp1"
@@ -17,10 +18,10 @@ CASE = "gpt3_mcore_te_tp1_pp1"
 
 def run_survey(
     at: World, *, broken: str = "", reenable: str = "", tag: str = "", mode: str = "publish"
-) -> QuarantineSurvey:
+) -> survey.QuarantineSurvey:
     """Step 6 as its notebook runs it; returns the tests that it saw in quarantine."""
     bump = at.run(BrokenTests(), push_round, tag=tag, mode=mode, broken=broken, reenable=reenable)
-    return read_survey(bump_branch.find(at.checkout, bump), at.github())
+    return survey.look(Outside(at.checkout, at.github(), at.steps[-1]), bump_branch.find(at.checkout, bump))
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def test_a_preview_shows_the_rows_and_changes_nothing(untracked: World) -> None:
     assert "; open a draft pull request " in untracked.outcome()
     folder = untracked.steps[-1].folder
     assert folder is not None
-    assert "+        # Broken: it hangs — see issue #(new)." in (folder / "change.diff").read_text()
+    assert "+        # Broken: it hangs — see issue #(new), review by 20" in (folder / "change.diff").read_text()
 
 
 def test_an_issue_is_filed_for_a_row_that_has_none(untracked: World) -> None:
@@ -77,11 +78,11 @@ def test_an_issue_is_filed_for_a_row_that_has_none(untracked: World) -> None:
         effects = [effect for effect in untracked.effects() if effect != "edit"]
         assert effects == ([] if attempt else ["issue", "branch", "commit", "push", "pull request"])
         assert set(untracked.checks().values()) == {"passed"}
-    (issue,) = [it for it in untracked.github().list_issues() if it.title.startswith("Quarantined in CI: ")]
+    (issue,) = [it for it in untracked.github().list_issues() if CASE in it.title]
     assert CASE in issue.title
     branch = f"quarantine/main/{CASE}-dgx_h100"
     text = git(untracked.remote, "show", f"{branch}:{RECIPE}")
-    assert f"# Broken: it hangs — see issue #{issue.number}." in text
+    assert f"# Broken: it hangs — see issue #{issue.number}, review by 20" in text
     (pull,) = untracked.github().pulls(head=f"practice:{branch}") or untracked.github().pulls()
     assert (pull.head_ref, pull.title, pull.draft) == (branch, f"test: track {CASE}", True)
 
@@ -116,7 +117,7 @@ def test_without_a_run_only_a_quarantined_test_can_be_named(untracked: World) ->
 def test_a_tracked_row_returns_byte_for_byte(untracked: World) -> None:
     text = git(untracked.checkout.path, "show", f"main:{RECIPE}") + "\n"
     target = Target(CASE, "dgx_h100", "dev", "gpt", "it hangs")
-    tracked = quarantine.track(RECIPE, text, target, 7).after
+    tracked = quarantine.track(RECIPE, text, target, 7, "2026-03-01").after
     assert tracked != text
     restored = quarantine.unmark(RECIPE, tracked, [target]).after
     assert restored.rstrip() == git(untracked.checkout.path, "show", f"main~1:{RECIPE}").rstrip()

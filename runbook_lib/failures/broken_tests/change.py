@@ -1,4 +1,4 @@
-"""The change of recipe rows that a person decided on, and the condition that the branch has it."""
+"""The change of tests that a person decided on, and the condition that the branch has it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,8 +8,10 @@ from runbook_lib import display
 from runbook_lib.checks import Check, Evidence
 from runbook_lib.clients.github.models import Issue
 from runbook_lib.errors import Refused
+from runbook_lib.failures import quarantines
+from runbook_lib.failures.broken_tests.issue import review_date
 from runbook_lib.model import Effect
-from runbook_lib.recipes import quarantine
+from runbook_lib.recipes import quarantine, unit_tests
 from runbook_lib.recipes.targets import Target
 from runbook_lib.text import edits
 from runbook_lib.text.edits import Edit
@@ -20,11 +22,11 @@ from runbook_lib.world.outside import World
 
 
 @dataclass(frozen=True)
-class RowChange:
-    """The rows of the tests in ``issues`` are marked, each with its issue, and those of ``reenabled`` tests restored.
+class QuarantineChange:
+    """The tests in ``issues`` are taken out of CI, each with its issue, and ``reenabled`` tests come back.
 
-    ``texts`` are the recipes with these tests, by path.  ``tracks``: the tests have been quarantined before without an
-    issue.
+    ``texts`` are the recipes and the files with these tests, by path, and ``skip`` is the marker of unit tests that CI
+    leaves out.  ``tracks``: the tests have been quarantined before without an issue.
     """
 
     texts: Mapping[str, str]
@@ -32,6 +34,14 @@ class RowChange:
     reenabled: tuple[Target, ...] = ()
     tracks: bool = False
     whole_rows: bool = False
+    skip: str = ""
+
+    def stops(self, target: Target) -> bool:
+        """Return whether the test no longer blocks a merge."""
+        if target.is_unit_test:
+            return unit_tests.all_skipped(self.texts, [target.case], self.skip)
+        recipes = {path: text for path, text in self.texts.items() if not path.endswith(".py")}
+        return not any(quarantine.gating_scopes(row) for row in quarantines.parse_rows(recipes) if target.is_of(row))
 
     @property
     def edits(self) -> tuple[Edit, ...]:
@@ -40,20 +50,34 @@ class RowChange:
 
     def edits_with(self, numbers: Mapping[Target, int]) -> tuple[Edit, ...]:
         """Return the edits, with the number of each test's issue."""
-        edited, whole = [], self.whole_rows
+        edited = []
         for path, before in self.texts.items():
-            after = before
-            for target, issue in numbers.items():
-                if self.tracks:
-                    after = quarantine.track(path, after, target, issue).after
-                else:
-                    marked = quarantine.mark(path, after, [target], issue, companions=tuple(numbers), whole_rows=whole)
-                    after = marked.after
-            if self.reenabled:
-                after = quarantine.unmark(path, after, self.reenabled, whole_rows=whole).after
+            change = self._units if path.endswith(".py") else self._rows
+            after = change(path, before, numbers)
             if after != before:
                 edited.append(Edit(path, before, after))
         return tuple(edited)
+
+    def _units(self, path: str, text: str, numbers: Mapping[Target, int]) -> str:
+        for target, issue in numbers.items():
+            if target.path == path:
+                text = unit_tests.mark(text, target.case, self.skip, target.reason, issue, review_date())
+        for target in self.reenabled:
+            if target.path == path:
+                text = unit_tests.unmark(text, target.case, self.skip)
+        return text
+
+    def _rows(self, path: str, text: str, numbers: Mapping[Target, int]) -> str:
+        review, whole = review_date(), self.whole_rows
+        for target, issue in numbers.items():
+            if self.tracks:
+                text = quarantine.track(path, text, target, issue, review).after
+            else:
+                marked = quarantine.mark(
+                    path, text, [target], issue, review, companions=tuple(numbers), whole_rows=whole
+                )
+                text = marked.after
+        return quarantine.unmark(path, text, self.reenabled, whole_rows=whole).after
 
     @property
     def summary(self) -> str:
@@ -68,15 +92,15 @@ class RowChange:
 
 
 @dataclass(frozen=True)
-class RowsChanged:
+class QuarantineCommitted:
     """The branch has the change, from one commit.
 
-    A row names the issue of its test, which may be filed in the same run: the commit is planned with the issues found
-    when it is made, and without an issue nothing is committed.
+    A quarantine names the issue of its test, which may be filed in the same run: the commit is planned with the issues
+    found when it is made, and without an issue nothing is committed.
     """
 
     tip: BranchTip
-    change: RowChange
+    change: QuarantineChange
     title: str
 
     @property
@@ -91,7 +115,7 @@ class RowsChanged:
 
     def holds(self, world: World) -> Check:
         """Compare the recipes on the branch with the change, with the issues that are open now."""
-        name, issues = "the rows of the named tests are changed", self._issues(world)
+        name, issues = "the named tests are changed", self._issues(world)
         if untracked := self._untracked(issues):
             return Check(name, "failed", f"No issue tracks {untracked} yet.")
         committed = self._committed(issues)
@@ -108,7 +132,7 @@ class RowsChanged:
         """Commit.  Raises Refused for a test without an issue, and if the branch or a recipe has changed."""
         issues = self._issues(world)
         if untracked := self._untracked(issues):
-            raise Refused(f"No open issue tracks {untracked}, so no row was changed. Run again with mode=publish.")
+            raise Refused(f"No open issue tracks {untracked}, so nothing was changed. Run again with mode=publish.")
         return self._committed(issues).make_true(world)
 
     def _issues(self, world: World) -> dict[Target, Issue]:
