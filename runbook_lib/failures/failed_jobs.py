@@ -46,6 +46,12 @@ class DiagnosedJob:
         return f"{self.on_base.sentence}{issue}"
 
     @property
+    def unit_tests(self) -> tuple[str, ...]:
+        """The failed unit tests by pytest's IDs, each once for all its parameters."""
+        nodes = (name.partition("[")[0] for name in self.failure.tests)
+        return tuple(dict.fromkeys(node for node in nodes if "::" in node))
+
+    @property
     def row(self) -> dict[str, object]:
         """Return a row for a table."""
         cause = self.failure.cause

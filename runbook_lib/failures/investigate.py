@@ -1,8 +1,9 @@
-"""Notebook investigate-ci: the causes of a CI run's failed jobs, and the changed files that may be related."""
+"""Notebook investigate-ci: the causes of a CI run's failed jobs, and the changes that may be related."""
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from runbook_lib import display
 from runbook_lib.checks import Check, Evidence, Next
@@ -20,6 +21,7 @@ from runbook_lib.world.ports import Forge
 from runbook_lib.world.repository import choose
 
 _NAME_ONE = Next.again("Name a branch, or the number or URL of a run, job or pull request:", place="#12")
+_MAX_LINES = 300  # of a pull request's difference
 
 
 @dataclass(frozen=True)
@@ -27,15 +29,45 @@ class Investigation:
     """The failed jobs of a run, or the ``problem`` that prevented finding one.
 
     ``pull`` is the pull request that the run tests, ``selection`` describes the tests that its labels selected, and
-    ``changed_files`` are table rows of its files.
+    ``changes`` are its files with their patches.
     """
 
     place: ci_runs.RequestedRun | None
     failures: tuple[failed_jobs.DiagnosedJob, ...] = ()
-    changed_files: tuple[dict[str, object], ...] = ()
+    changes: Mapping[str, str] = field(default_factory=dict)
     pull: Pull | None = None
     selection: str = ""
     problem: str = ""
+
+    @property
+    def files(self) -> list[dict[str, object]]:
+        """Table rows of the changed files; those that a failed job names come first."""
+        rows: list[dict[str, object]] = []
+        for path in self.changes:
+            jobs: dict[str, None] = {}
+            for failure in self.failures:
+                is_of_test = bool(failure.test) and f"/{failure.test}/" in path
+                if is_of_test or any(path in line for line in failure.failure.evidence):
+                    jobs[failure.failure.job] = None
+            rows.append({"file": path, "named by": "; ".join(jobs)})
+        return sorted(rows, key=lambda row: (not row["named by"], str(row["file"])))
+
+    def show_changes(self) -> display.View:
+        """Show the changed files and their difference, as far as it is not too long."""
+        if not self.changes:
+            return display.View("", "")
+        rows, shown, left_out = self.files, list[str](), list[str]()
+        for path in (str(row["file"]) for row in rows):
+            lines = self.changes[path].split("\n")
+            if self.changes[path] and len(shown) + len(lines) <= _MAX_LINES:
+                shown += [f"--- a/{path}", f"+++ b/{path}", *lines]
+            else:
+                left_out.append(path)
+        view = display.note("Files in the pull request; those named in the logs come first:") + display.table(rows)
+        view += display.diff("\n".join(shown), empty="No difference can be shown.")
+        if left_out:
+            view += display.note(f"Too long, or binary: {display.first_names(left_out)}")
+        return view
 
 
 @dataclass(frozen=True)
@@ -70,8 +102,8 @@ class InvestigateCi:
         pull = github.pull(int(number[1]))
         failures = failed_jobs.diagnose_run(github, requested, pull.base_ref, print, f"#{pull.number}")
         failures = failed_jobs.add_history(failures, world.records)
-        files = _file_rows(github.files(pull.number), failures)
-        return Investigation(requested, failures, files, pull, _selection(checkout, github, pull, requested.run))
+        selection = _selection(checkout, github, pull, requested.run)
+        return Investigation(requested, failures, github.files(pull.number), pull, selection)
 
     def plan(self, facts: Investigation, bump: Bump) -> Plan[World]:
         """Return what was found: there is nothing to change."""
@@ -89,7 +121,7 @@ class InvestigateCi:
         if pull:
             inputs |= {"pull_request": pull.number, "selected_tests": facts.selection}
             links["pull request"] = pull.url
-        tables = {"failures": [failure.row for failure in failures], "files": facts.changed_files}
+        tables = {"failures": [failure.row for failure in failures], "files": facts.files}
         kinds_found = ", ".join(sorted(kinds)) or "no job failed"
         return Plan(
             Outcome(f"CI run {run.id} ({run.conclusion or run.status}): {kinds_found}."),
@@ -100,7 +132,7 @@ class InvestigateCi:
 
 
 def _show(facts: Investigation, run: WorkflowRun) -> display.View:
-    """Show the run and its pull request, its failed jobs with their evidence, and the changed files."""
+    """Show the run and its pull request, its failed jobs with their evidence, and the changes."""
     pull = facts.pull
     rows = {
         "run": run.url, "branch": run.head_branch, "commit": run.head_sha, "ended": run.conclusion or "not yet",
@@ -109,11 +141,7 @@ def _show(facts: Investigation, run: WorkflowRun) -> display.View:
         labels = ", ".join(sorted(pull.labels)) or "none"
         rows |= {"pull_request": f"#{pull.number} {pull.title}", "author": pull.author, "base": pull.base_ref}
         rows |= {"labels": labels, "ci_runs": facts.selection}
-    shown = display.facts(**rows) + failed_jobs.show(facts.failures)
-    if facts.changed_files:
-        shown += display.note("Files in the pull request; those named in the logs come first:")
-        shown += display.table(facts.changed_files)
-    return shown
+    return display.facts(**rows) + failed_jobs.show(facts.failures) + facts.show_changes()
 
 
 def _pull_of(checkout: Checkout, github: Forge, branch: str) -> str:
@@ -138,20 +166,6 @@ def _selection(checkout: Checkout, github: Forge, pull: Pull, run: WorkflowRun) 
         if not workflow:
             return f"unknown: {WORKFLOW_FILE} does not exist"
         labels = ci_status.labels_at(pull.labels, github.labellings(pull.number), run.created)
-        return select_tests(labels, workflow=workflow).sentence
+        return select_tests(labels, workflow).sentence
     except CannotTell as error:
         return f"unknown: {error}"
-
-
-def _file_rows(
-    files: tuple[str, ...], failures: tuple[failed_jobs.DiagnosedJob, ...]
-) -> tuple[dict[str, object], ...]:  # fmt: skip
-    rows: list[dict[str, object]] = []
-    for path in files:
-        jobs: dict[str, None] = {}
-        for failure in failures:
-            is_of_test = bool(failure.test) and f"/{failure.test}/" in path
-            if is_of_test or any(path in line for line in failure.failure.evidence):
-                jobs[failure.failure.job] = None
-        rows.append({"file": path, "named by": "; ".join(jobs)})
-    return tuple(sorted(rows, key=lambda row: (not row["named by"], str(row["file"]))))

@@ -6,7 +6,7 @@ import os
 import re
 import sqlite3
 import subprocess
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -174,10 +174,10 @@ class PracticeForge:
             merge_commit=ticket.merge_sha, mergeable=mergeable, labels=frozenset(ticket.labels), author=ticket.author,
         )  # fmt: skip
 
-    def files(self, number: int) -> tuple[str, ...]:
-        pull = self._find_pull(number)
-        _, _, fork_point = self.hub.home.compare(pull.base_sha, pull.head_sha)
-        return self.hub.home.changes(fork_point, pull.head_sha)
+    def files(self, number: int) -> Mapping[str, str]:
+        pull, git = self._find_pull(number), self.hub.home
+        _, _, fork_point = git.compare(pull.base_sha, pull.head_sha)
+        return {path: git.patch(fork_point, pull.head_sha, path) for path in git.changes(fork_point, pull.head_sha)}
 
     def open_pull(self, title: str, head: str, base: str, body: str, *, draft: bool = True) -> Pull:
         """Open a pull request; ``head`` is ``owner:branch``.  The answer shows it before the bots act."""

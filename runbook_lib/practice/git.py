@@ -102,6 +102,11 @@ class BareRepository:
         listed = self.git("diff-tree", "-r", "-z", "--name-only", "--no-renames", base, head)
         return tuple(filter(None, listed.split("\0")))
 
+    def patch(self, base: str, head: str, path: str) -> str:
+        """Return the hunks of the difference of a file between two commits."""
+        text = self.git("diff-tree", "-p", "--no-renames", base, head, "--", path)
+        return text[text.find("\n@@") + 1 :] if "\n@@" in text else ""
+
     def _texts(self, commit: str, *folders: str) -> Mapping[str, str]:
         """Return path → text of the named files, and of every file below the named folders, at a commit."""
         paths = self.git("ls-tree", "-r", "-z", "--name-only", commit, "--", *folders).split("\0")

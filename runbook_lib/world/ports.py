@@ -69,8 +69,8 @@ class Forge(Protocol):
     def comments(self, number: int) -> tuple[Comment, ...]:
         """Return the conversation of a pull request, oldest first."""
 
-    def files(self, number: int) -> tuple[str, ...]:
-        """Return the paths that a pull request changes."""
+    def files(self, number: int) -> Mapping[str, str]:
+        """Return the files that a pull request changes, by path, with their patches; empty where none can be shown."""
 
     def last_author(self, path: str, ref: str) -> str:
         """Return the login of whoever last committed to a path; empty where no account is known."""

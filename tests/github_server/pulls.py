@@ -65,7 +65,8 @@ def _list_files(call: ApiCall, pull_number: int) -> Response:
     pull, hub = _find(call, pull_number), call.hub
     _, _, fork_point = hub.home.compare(pull.base_sha, pull.head_sha)
     files = file_changes(hub.home, fork_point, pull.head_sha)
-    return call.page(files, lambda file: shapes.file_change(hub, file, pull.head_sha))
+    patches = call.forge.files(pull_number)
+    return call.page(files, lambda file: shapes.file_change(hub, file, pull.head_sha) | {"patch": patches[file.path]})
 
 
 _PULLS = "/repos/<owner>/<repo>/pulls"

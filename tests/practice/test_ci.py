@@ -44,10 +44,9 @@ def test_the_workflow_has_the_real_ones_name_and_decides_like_it(megatron_lm: Pa
     assert blob is not None
     assert f"name: {ci.WORKFLOW}\n" in blob[1]
     scopes = {"L0": "mr-github-slim", "L1": "mr-github"}
-    for event in ("push", "merge_group"):
-        for labels in ((), ("Run functional tests",), ("Run tests", "bug"), ("container::lts",)):
-            real, tier = select_tests(labels, event, workflow=blob[1]), replace(BUMP, labels=labels, event=event).tier
-            assert (scopes[real.scope], not real.lightweight) == (tier["scope"], tier.get("compares", True)), labels
+    for labels in ((), ("Run functional tests",), ("Run tests", "bug"), ("container::lts",)):
+        real, tier = select_tests(labels, blob[1]), replace(BUMP, labels=labels).tier
+        assert (scopes[real.scope], not real.lightweight) == (tier["scope"], tier.get("compares", True)), labels
 
 
 # -- what becomes of them -------------------------------------------------------------------------------------------

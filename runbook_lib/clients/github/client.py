@@ -1,6 +1,6 @@
 """One repository on GitHub: its pull requests, issues, labels, comments and workflow runs."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
@@ -64,8 +64,11 @@ class GitHub(GitHubConnection):
     def comments(self, number: int) -> tuple[Comment, ...]:
         return self.pages(f"read the comments of #{number}", f"/issues/{number}/comments", Comment.of)
 
-    def files(self, number: int) -> tuple[str, ...]:
-        return self.pages(f"list the files of #{number}", f"/pulls/{number}/files", lambda file: str(file["filename"]))
+    def files(self, number: int) -> Mapping[str, str]:
+        def file(item: Any) -> tuple[str, str]:
+            return str(item["filename"]), str(item.get("patch") or "")
+
+        return dict(self.pages(f"list the files of #{number}", f"/pulls/{number}/files", file))
 
     def last_author(self, path: str, ref: str) -> str:
         params: dict[str, str | int] = {"path": path, "sha": ref, "per_page": 1}

@@ -159,7 +159,7 @@ class QuarantineCommitted:
 def commit_message(title: str, issues: Mapping[Target, int], reenabled: Sequence[Target]) -> str:
     """Return the message of a commit that quarantines or tracks tests and re-enables others, without the sign-off."""
     lines = [f"- {unlinked(f'{test}: {test.reason}')} (#{number})" for test, number in issues.items()]
-    lines += [f"- {unlinked(f'{test} is re-enabled: {test.reason}')}" for test in reenabled]
+    lines += [f"- {unlinked(f'{test} is re-enabled: {test.reason}'.removesuffix(': '))}" for test in reenabled]
     return "\n".join([title, "", *lines])
 
 

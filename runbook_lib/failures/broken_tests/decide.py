@@ -116,7 +116,7 @@ def _digest(job: DiagnosedJob) -> str:
 
 def _failed_job(failures: Triage, target: Target) -> DiagnosedJob | None:
     for job in failures.jobs:
-        if target.case in job.failure.tests or (job.test == target.name and job.platform in ("", target.platform)):
+        if target.case in job.unit_tests or (job.test == target.name and job.platform in ("", target.platform)):
             return job
     return None
 
@@ -150,7 +150,7 @@ def open_tests(failures: Triage, decisions: NamedTests) -> dict[str, DiagnosedJo
         if job.failure.kind in _PROPOSED and "/" in job.test and job.test not in decided:
             jobs.setdefault(job.test, []).append(job)
         if job.failure.kind == "unit tests":
-            tests |= {node: job for node in job.failure.tests if "::" in node and node not in decided}
+            tests |= {node: job for node in job.unit_tests if node not in decided}
     for row in quarantines.parse_rows(failures.recipes):
         on_github = not _GITHUB_SCOPES.isdisjoint(cell.value for cell in row.scopes)
         if on_github and failures.run.bump.image_type in row.environments:

@@ -216,7 +216,8 @@ def _conditions(own: OwnChange) -> tuple[Condition[World], ...]:
 
 def _body(change: QuarantineChange) -> str:
     text = ["### Quarantined tests", ""]
-    text += [f"- {code(str(target))} is re-enabled: {prose(target.reason)}" for target in change.reenabled]
+    for target in change.reenabled:
+        text.append(f"- {code(str(target))} is re-enabled: {prose(target.reason)}".removesuffix(": "))
     for target, issue in change.issues.items():
         tracked = f"#{issue.known}" if issue.known else "the issue that its row names"
         text.append(f"- {code(str(target))} is tracked by {tracked}")
