@@ -11,11 +11,13 @@ from runbook_lib import display
 from runbook_lib.errors import CannotTell
 from runbook_lib.git import blobs
 from runbook_lib.git.checkout import Checkout
+from runbook_lib.git.command import GitFailed
 from runbook_lib.images.reference import Tag
 from runbook_lib.pins.bump import ImageType
 from runbook_lib.pins.check import PinVerdict, check_pins, outcome
 from runbook_lib.pins.repositories import FILE, MEGATRON_LM, Repository
 from runbook_lib.pins.sites import Texts
+from runbook_lib.system.clock import now
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.plain_text import aligned
 from runbook_lib.world import repository as recognized
@@ -30,12 +32,14 @@ class Snapshot:
     """The verdicts for one state of the files.
 
     ``name`` is a ref as people write it, or ``work tree``, which has no ``commit``.  A ref that matched a pattern but
-    has no known pin site has no verdicts, and cannot be judged.
+    has no known pin site has no verdicts, and cannot be judged.  ``overdue`` are sentences about quarantined tests that
+    a person should have looked at again.
     """
 
     name: str
     commit: str | None
     verdicts: tuple[PinVerdict, ...]
+    overdue: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,8 @@ class Survey:
     def _outcome(self, snapshot: Snapshot) -> Outcome:
         if not snapshot.verdicts:
             return "cannot tell"
-        return outcome(list(filter(self._decides, snapshot.verdicts)), strict=self.strict)
+        decided = outcome(list(filter(self._decides, snapshot.verdicts)), strict=self.strict)
+        return "out of sync" if snapshot.overdue else decided
 
     def _decides(self, verdict: PinVerdict) -> bool:
         """Return whether a verdict counts: a bump of one image type does not move the lockstep pins of another."""
@@ -80,6 +85,7 @@ class Survey:
             for verdict in snapshot.verdicts:
                 if verdict.sentence and (verdict.role != WARNED or self.strict or not several):
                     sentences.append(f"{snapshot.name}: {verdict.sentence}" if several else verdict.sentence)
+            sentences += [f"{snapshot.name}: {each}" if several else each for each in snapshot.overdue]
         return tuple(sentences)
 
     def rows(self) -> list[dict[str, str]]:
@@ -131,6 +137,8 @@ class Survey:
         if warnings:
             meaning = "counted: strict" if self.strict else "not counted"
             parts.append(f"{display.count(warnings, 'informational place')} not in sync ({meaning})")
+        if overdue := sum(len(snapshot.overdue) for snapshot in self.snapshots):
+            parts.append(f"{display.count(overdue, 'quarantine')} past its review date")
         if others:
             parts.append(f"{others} of another image type not in sync (not moved by this bump)")
         return f"{self.outcome.capitalize()}: {', '.join(parts)}."
@@ -148,7 +156,7 @@ class Survey:
                 verdict="state", detail="sentence",
             )  # fmt: skip
             ref = {"ref": snapshot.name, "commit": snapshot.commit, "outcome": self._outcome(snapshot), "pins": pins}
-            refs.append(ref)
+            refs.append(ref | {"overdue": list(snapshot.overdue)})
         return {
             "version": 1,
             "repository": str(self.repository),
@@ -182,7 +190,7 @@ def survey(
     name or pattern excludes its matches from the other patterns' matches.  ``expected`` is the tag that the pins of
     ``image_type`` should have; without it they are compared with the newest of them.  Without ``repository``, it is
     recognized.  ``edits`` are planned edits: the files are judged as they will be.  ``of_bump``: only the pins of
-    ``image_type`` decide.  ``strict``: pins that only inform decide too.
+    ``image_type`` decide.  ``strict``: pins that only inform decide too, and quarantines past their review date.
     Raises CannotTell for a ref or pattern that matches nothing, and for a repository without a known pin site.
     """
     checkout = Checkout.open(place)
@@ -206,7 +214,7 @@ def survey(
             verdicts = check_pins(texts, sites, expected, image_type)
         elif not globbed:
             raise CannotTell(" ".join([_unknown(checkout.path, name, repository), *notes]))
-        snapshots.append(Snapshot(name, commit, verdicts))
+        snapshots.append(Snapshot(name, commit, verdicts, _overdue(checkout, commit) if strict else ()))
     if not any(snapshot.verdicts for snapshot in snapshots):
         raise CannotTell(_unknown(checkout.path, ", ".join(refs), repository))
     return Survey(checkout.path, tuple(snapshots), strict, tuple(notes), image_type if of_bump else None)
@@ -219,6 +227,22 @@ def _texts_at(checkout: Checkout, commits: Iterable[str], paths: Sequence[str]) 
     for (commit, path), blob in contents.items():
         texts.setdefault(commit, {})[path] = blob and blob[1]
     return dict(texts)
+
+
+def _overdue(checkout: Checkout, commit: str | None) -> tuple[str, ...]:
+    """Return sentences about the quarantines of a commit, or of the work tree, whose review date is past."""
+    from runbook_lib.recipes import quarantine  # only a strict check asks
+
+    try:
+        found = checkout.git(
+            "grep", "-n", "-F", "-e", quarantine.REVIEW, *([commit] if commit else ()), "--", ":/tests"
+        )
+    except GitFailed as error:
+        if error.status != 1:  # status 1: no match
+            raise
+        return ()
+    lines = (line.removeprefix(f"{commit}:") for line in found.split("\n"))
+    return tuple(filter(None, (quarantine.overdue(line, f"{now():%Y-%m-%d}") for line in lines)))
 
 
 def _unknown(place: Path, name: str, repository: Repository) -> str:

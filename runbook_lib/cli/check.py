@@ -23,7 +23,11 @@ _EXIT = {"in sync": 0, "out of sync": 1, "cannot tell": 2}
     help="Check this ref without checking it out; repeatable; a pattern such as 'origin/core_r*' selects several "
     "branches, and '^NAME' leaves one out (default: the files of the work tree).",
 )
-@click.option("--strict", is_flag=True, help="Also fail for outdated informational pins.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Also fail for outdated informational pins, and for quarantined tests past their review date.",
+)
 @click.option(
     "--tag",
     default="",

@@ -42,8 +42,8 @@ class CiSelection:
 def select_tests(labels: Collection[str], workflow: str) -> CiSelection:
     """Return the tests that CI selects for a pull request with these labels at the start of the run.
 
-    ``workflow`` is the text of WORKFLOW_FILE at the pull request's head, of which the first condition that a label meets
-    decides.  Raises CannotTell for a workflow that decides differently.
+    ``workflow`` is the text of WORKFLOW_FILE at the pull request's head; the first condition that a label meets decides
+    there.  Raises CannotTell for a workflow that decides differently.
     """
     names = dict(_LABEL.findall(workflow))
     for condition, scope, repeats, lightweight in _BRANCH.findall(workflow):

@@ -26,7 +26,12 @@ _IDLE = frozenset({"deprecated", _FLAKY, "cleanup"})
 _OFF = re.compile(r"-broken|(?:-temp)?-disabled")
 #: Texts that every switched-off scope contains one of.
 OFF_TEXTS = (BROKEN, "-disabled", _FLAKY)
-_COMMENT = re.compile(r"[ \t]*# Broken: [^\n]*see issue #[0-9]+(?:, review by [0-9-]{10})?\.\r?\n?")
+#: The date in a comment by which a person looks at the quarantine again.
+REVIEW = ", review by "
+_COMMENT = re.compile(rf"[ \t]*# Broken: [^\n]*see issue #[0-9]+(?:{REVIEW}[0-9-]{{10}})?\.\r?\n?")
+_OVERDUE = re.compile(
+    rf"(?P<place>[^:\n]*:[0-9]+):[ \t]*# Broken: [^\n]*see issue (?P<issue>#[0-9]+){REVIEW}(?P<date>[0-9-]{{10}})\."
+)
 _FORMER = re.compile(r"(?<![ \t])[ \t]*# was: \[([^][#\n]*)\](?=\r?$)", re.MULTILINE)
 #: The beginning of a comment in which people say why they switched a row off.
 _REASON = re.compile(r"#\s*(?:Broken|Disabled|Flaky|Quarantined)\b", re.IGNORECASE)
@@ -179,6 +184,17 @@ def track(recipe: str, text: str, test: Target, issue: int, review: str = "") ->
     return Edit(recipe, text, splice(text, spans))
 
 
+def overdue(line: str, today: str) -> str:
+    """Return a sentence about a quarantine whose review date is past, from a line of ``git grep -n``; else nothing."""
+    match = _OVERDUE.match(line)
+    if match is None or match["date"] >= today:
+        return ""
+    return (
+        f"{match['place']}: the quarantine was to be reviewed by {match['date']} (issue {match['issue']}). Re-enable "
+        "the test with 06-broken-tests, or write a later date into its comment."
+    )
+
+
 def comment_of(row: RecipeRow, text: str) -> str:
     """Return a row's comment with its issue; empty if there is none."""
     match = _above(row, text, _COMMENT)
@@ -211,7 +227,7 @@ def _require_own(row: RecipeRow, tests: Collection[Target], whole_rows: bool) ->
 def note(reason: str, issue: int, review: str = "") -> str:
     """Return the text of a comment: the reason, the issue once, and the date of the review."""
     line = _on_one_line(reason).removesuffix(f"see #{issue}").rstrip(" ,")
-    tracked = f"see issue #{issue or '(new)'}{f', review by {review}' if review else ''}."
+    tracked = f"see issue #{issue or '(new)'}{f'{REVIEW}{review}' if review else ''}."
     return f"{line} — {tracked}" if line else tracked
 
 

@@ -87,6 +87,21 @@ def test_the_work_tree(clone, check, texts, options, status, line):
     assert len(out.splitlines()) <= 1 or status or options == "--verbose"
 
 
+def test_a_quarantine_past_its_review_date_is_named_if_strict(clone, check):
+    recipe, unit = "tests/test_utils/recipes/h100/gpt.yaml", "tests/unit_tests/test_a.py"
+    broken = "# Broken: it hangs — see issue #{}, review by {}.\n".format
+    texts = {recipe: f"a: 1\n  {broken(7, '2026-01-31')}", unit: broken(8, "2999-01-01") + broken(9, "2026-02-01")}
+    commit(clone, {**texts, LINTING: image("26.02-py3")})
+    assert check(clone)[0] == 0
+    status, out, _ = check(clone, "--strict", "--json")
+    (ref,) = json.loads(out)["refs"]
+    assert (status, ref["outcome"]) == (1, "out of sync")
+    places = [(f"{recipe}:2", "2026-01-31 (issue #7)"), (f"{unit}:2", "2026-02-01 (issue #9)")]
+    for sentence, (place, due) in zip(ref["overdue"], places, strict=True):
+        assert sentence.startswith(f"{place}: the quarantine was to be reviewed by {due}. Re-enable the test")
+    assert "2 quarantines past its review date" in check("--ref", "HEAD", clone / "docs", "--strict")[1]
+
+
 def test_the_repository_may_be_named_by_any_folder_in_it(clone, check, monkeypatch):
     assert check(clone / "docker")[0] == 0
     monkeypatch.chdir(clone / "docs")

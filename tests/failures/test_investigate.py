@@ -66,7 +66,15 @@ def test_the_pull_request_and_what_its_labels_run_are_shown_and_recorded(at: Wor
     (shown,) = InvestigateCi("#10").plan(found, BUMP).shown
     assert isinstance(shown, View)
     pull = at.github().pull(10)
-    for part in (pull.title, pull.author, pull.base_ref, "Run functional tests", "scope L1", "5 repeats", "+26.04-py3"):
+    for part in (
+        pull.title,
+        pull.author,
+        pull.base_ref,
+        "Run functional tests",
+        "scope L1",
+        "5 repeats",
+        "pytorch:26.04-py3",
+    ):
         assert part in shown.text
 
 

@@ -129,7 +129,7 @@ def test_a_preview_shows_everything_and_changes_nothing(at: World) -> None:
     # An issue names the image only where the base branch passes; whom it notifies is shown first.
     assert "mentions @NVIDIA/mcore-oncall)" in at.outcome()
     planned = {target.case: issue for target, issue in facts.found.decisions.change.issues.items()}
-    assert planned[HANG].title == f"🐛 CI failure: gpt/{HANG} (dev, dgx_h100)"
+    assert planned[HANG].title == f"🐛 CI failure: gpt/{HANG}@dgx_h100 (dev)"
     assert "The test fails in CI with a new base image: it hangs" in planned[HANG].body
     assert "| new with this image: the job passes in" in planned[HANG].body
     assert "even without the new base image" in planned[MEMORY].body
