@@ -32,6 +32,8 @@ EXCEPTIONS = {
     "second-ci-unseen": "call the bump ready to merge although its pipeline on GitLab was not looked at",
     "partial-round": "push refreshed golden values even though other failed tests are still undecided",
     "internal-ci": "push the branch to the internal GitLab, and start its pipeline",
+    "push-upstream": "push the branch to the upstream repository itself, which asks for a fork",
+    "unsigned-commits": "call the bump ready although the repository asks for signed commits",
     "foreign-commit": "build on, push and test a commit that the runbook did not make",
 }
 #: The exception that confirms one commit: its subject is ``foreign-commit:<full ID>``.
@@ -150,7 +152,7 @@ class Decisions:
 
     def advice(self, kind: Kind, subject: str, confirm: str = "") -> str:
         """Return how to decide in the file: the line to add, or the one to change."""
-        place = self.file or "a file that you name with -r decisions FILE"
+        place = self.file or "decisions.yaml, and add `-r decisions decisions.yaml`"
         if entry := self.entry(kind, subject):
             return f"remove `seen` from line {entry.line} of {place}, which was decided on other values"
         decision = Decision(kind, subject, "…", confirm)

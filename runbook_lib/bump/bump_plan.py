@@ -137,6 +137,7 @@ def plan_bump(branch: BumpBranch) -> PlannedBump:
         old_image = pool.submit(_base_image, registry, base_tag)
         check, image = verify_tag(registry, bump.tag, plan.platforms, sites.family)
     old = old_image.result()
+    check = _check_kept(check, old, image, base_tag) if not plan.platforms else check
     changes = compare(old, image, (str(base_tag), str(bump.tag))) if old and image else None
     planned = PlannedBump(bump, plan, image, check, changes, base_tag)
     return replace(planned, plan=plan.for_cuda(planned.cuda))
@@ -184,6 +185,15 @@ def _base_image(registry: Registry, tag: Tag | None) -> Image | None:
     with contextlib.suppress(Unreachable, CannotTell):  # the check of the new tag reports the problem
         return registry.image(str(tag)) if tag else None
     return None
+
+
+def _check_kept(check: Check, old: Image | None, image: Image | None, base_tag: Tag | None) -> Check:
+    """Return the check of an image whose pins name no platform: it must have those of the image that is pinned now."""
+    lost = sorted(old.platforms.keys() - image.platforms.keys()) if old and image else []
+    if not lost or check.status != "passed":
+        return check
+    fix = "If nothing is built for it, name the others under `platforms` in the pins file; else choose another tag."
+    return replace(check, status="failed", detail=f"{base_tag} exists for {' and '.join(lost)}, and it does not. {fix}")
 
 
 def _refuse_other_content(branch: BumpBranch, plan: PinPlan, base_plan: PinPlan) -> None:

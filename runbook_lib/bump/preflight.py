@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass, replace
 
 from runbook_lib import display, notebooks
-from runbook_lib.bump import bump_plan, lts_validation, token_scopes
+from runbook_lib.bump import bump_plan, lts_validation, policy, token_scopes
 from runbook_lib.bump.bump_plan import PlannedBump
 from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.errors import RunbookError
@@ -46,7 +46,7 @@ def look(world: World, bump: Bump) -> PreflightFacts:
     branch = bump_branch.look(world, bump)
     _require_known(branch)
     planned = bump_plan.plan_bump(branch)
-    checks = (*_checkout_checks(branch, planned.plan), *rights(world.github, bump))
+    checks = (*_checkout_checks(branch, planned.plan), *policy.checks(branch), *rights(world.github, bump))
     drivers, validation = os.environ.get(driver_check.VARIABLE, ""), tuple(lts_validation.describe(branch))
     pins, recipes = bump_plan.pin_rows(branch), tuple(_recipe_problems(branch))
     return PreflightFacts(branch, planned, drivers, checks, pins, validation, recipes)
@@ -85,6 +85,7 @@ def plan(facts: PreflightFacts, bump: Bump) -> Plan[World]:
         "recipes": [{"problem": sentence} for sentence in facts.recipes],
     }
     warnings = [*branch.warnings, *planned.plan.warnings]
+    warnings += [check.detail for check in checks if check.name in policy.NAMES and check.status != "passed"]
     if bump.tag is None:
         done = Outcome("No tag was given: this is the current state.", Next.again(tag="26.04-py3"))
     else:

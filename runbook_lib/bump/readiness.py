@@ -6,7 +6,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from runbook_lib import display, notebooks
-from runbook_lib.bump import branch_history, ci_triggers, lts_validation, sync_survey
+from runbook_lib.bump import branch_history, ci_triggers, lts_validation, policy, sync_survey
 from runbook_lib.bump.requirements import NAMES, Kind, Requirement, State
 from runbook_lib.checks import Next
 from runbook_lib.clients.github.ci_status import CiStatus, branch_of
@@ -90,6 +90,7 @@ def check(branch: BumpBranch, github: Forge | None, records: Path | None = None)
     checks: dict[Kind, tuple[str, Callable[[], Iterable[Requirement]]]] = {
         "ci": (notebooks.RUN_CI, lambda: _check_ci(state, pull, progress())),
         "commits": ("", lambda: [_check_commits(review)]),
+        "signatures": ("", lambda: _check_signatures(branch, pull, review)),
         "pins": ("", lambda: [_check_pins(branch, pull)]),
         "values": (notebooks.GOLDEN_VALUES, lambda: [_check_values(branch)]),
         "issues": (notebooks.BROKEN_TESTS, lambda: [_check_issues(branch, github, pull)]),
@@ -147,6 +148,13 @@ def _check_ci(state: PullRequestState, pull: Pull, status: CiStatus) -> Iterator
 def _check_commits(review: branch_history.Review) -> Requirement:
     detail = f"{review.waiting}." if review.foreign else f"{display.count(len(review.commits), 'commit')}."
     return _met("commits", not review.foreign, detail, review.next)
+
+
+def _check_signatures(branch: BumpBranch, pull: Pull, review: branch_history.Review) -> Iterator[Requirement]:
+    """Yield the requirement where the repository asks for signed commits."""
+    if policy.document(branch.checkout, branch.bump):
+        ok, evidence, action, decisions = policy.signatures(branch, pull.head_sha, len(review.commits))
+        yield _met("signatures", ok, evidence, action, decisions=decisions)
 
 
 def _check_pins(branch: BumpBranch, pull: Pull) -> Requirement:

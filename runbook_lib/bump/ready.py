@@ -9,7 +9,6 @@ from runbook_lib.bump import readiness
 from runbook_lib.bump.readiness import Readiness
 from runbook_lib.bump.requirements import Kind, Requirement
 from runbook_lib.checks import Evidence, Next, Waits
-from runbook_lib.decisions import Decision
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.world import bump_branch
@@ -61,14 +60,12 @@ class Ready:
             limit = ", except for CI, which is not followed here"
         else:
             inputs["ready_commit"] = found.commit
-        decided: list[Decision] = []
-        for unseen in found.unseen:
-            decided += filter(None, [bump.allowed(readiness.UNSEEN, unseen.evidence)])
-            limit += f", except for {unseen.name}, which nobody has seen"
+        used = (bump.allowed(name, each.evidence) for each in found.requirements for name in each.decisions)
+        limit += "".join(f", except for {unseen.name}, which nobody has seen" for unseen in found.unseen)
         done = Outcome(
             f"Ready to merge{limit}: every requirement was checked and is met.", Next(" ".join(found.people))
         )
-        return Plan(done, shown, evidence=Evidence(inputs, links, decided=tuple(decided)))
+        return Plan(done, shown, evidence=Evidence(inputs, links, decided=tuple(filter(None, used))))
 
 
 def _with_open_questions(facts: ReadyFacts) -> Readiness:

@@ -6,7 +6,19 @@ from typing import Literal
 
 from runbook_lib.checks import Next
 
-Kind = Literal["hold", "authorization", "ci", "commits", "pins", "values", "issues", "downstream", "second ci", "push"]
+Kind = Literal[
+    "hold",
+    "authorization",
+    "ci",
+    "commits",
+    "signatures",
+    "pins",
+    "values",
+    "issues",
+    "downstream",
+    "second ci",
+    "push",
+]
 State = Literal["met", "missing", "unknown"]
 
 #: The requirements in words.
@@ -15,6 +27,7 @@ NAMES: Mapping[Kind, str] = {
     "authorization": "authorization of the head commit",
     "ci": "a green CI run of the head commit",
     "commits": "commits that are the runbook's own or confirmed",
+    "signatures": "signed commits",
     "pins": "pins that agree on that commit",
     "values": "golden values without open decisions",
     "issues": "an open issue for every broken test",

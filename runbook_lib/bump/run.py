@@ -12,7 +12,7 @@ from IPython.display import Markdown
 from IPython.display import display as show
 
 from runbook_lib import display
-from runbook_lib.bump import branch_history, push_round
+from runbook_lib.bump import branch_history, policy, push_round
 from runbook_lib.bump.run_ci import RunCi
 from runbook_lib.checks import Check, Next
 from runbook_lib.clients.github.errors import NotAllowed
@@ -263,6 +263,7 @@ class Run:
         plan = step.plan(step.look(self.world, bump), bump)
         if plan.conditions and plan.on_branch:
             plan = self._reviewed(plan)
+        plan = policy.with_fork(plan, self.checkout, bump)
         plan = replace(plan, questions=tuple(question.after(bump.decisions) for question in plan.questions))
         if bump.apply:
             decisions.bind(bump.decisions, plan.evidence.decided)

@@ -29,6 +29,10 @@ _START_LIMIT = 15 * 60
 #: Number of refused deployments after which a maintainer has to find the cause.
 _MAX_REFUSED = 3
 _EMPTY_COMMIT_TITLE = "chore: Trigger CI again"
+_DRIFT = (
+    "Drift costs up to three attempts: CI takes values that differ for a passing fault, and runs the job again before "
+    f"it fails. {notebooks.GOLDEN_VALUES} uses the last attempt's values, and names it."
+)
 _DONE = Outcome("CI passed for the head commit.", Next.run(notebooks.SYNC_CHECK))
 
 
@@ -76,16 +80,17 @@ class RunCi:
         if facts.no_ci:
             return Plan(Outcome(facts.no_ci), (display.note(facts.no_ci),))
         evidence = Evidence({"base_commit": state.branch.base_commit}, warnings=_warnings(state))
+        shown = (state.show(), *([display.note(_DRIFT)] if bump.repository.tests.golden else []))
         if pull is None and not bump.apply and not state.problem:
             authorized = Authorized(PullKey(state.head_name, bump.base), "", bump.repository.ci.workflow)
-            return Plan(_DONE, (state.show(),), (authorized,), evidence=evidence)
+            return Plan(_DONE, shown, (authorized,), evidence=evidence)
         if facts.obstacle or pull is None:
             return Plan(_DONE, (state.show(),), waiting=facts.obstacle, evidence=evidence)
         if facts.refused >= _MAX_REFUSED:
             waiting = f"waiting for a maintainer: {facts.refused} commits in #{pull.number} could not be deployed"
             fix = f"Ask a maintainer what prevents the deployment: {pull.url}"
             return Plan(_DONE, (state.show(),), waiting=Outcome(waiting, Next(fix)), evidence=evidence)
-        return Plan(_DONE, (state.show(),), conditions=self._conditions(facts, pull), evidence=evidence)
+        return Plan(_DONE, shown, conditions=self._conditions(facts, pull), evidence=evidence)
 
     def _conditions(self, facts: CiFacts, pull: Pull) -> tuple[Condition[World], ...]:
         state, bump = facts.state, facts.state.bump

@@ -148,7 +148,7 @@ class WorkInside:
             shown = f"Shown: {TASKS[name]}. {facts.obstacle}".strip()
             return replace(planned, done=Outcome(shown, Next() if facts.runnable else Next(facts.next)))
         if bump.tag is None:
-            again = Next.again(tag="TAG", task=name, mode="publish")
+            again = Next.again(tag="26.04-py3", task=name, mode="publish")
             return replace(planned, done=Outcome(f"Shown: {TASKS[name]}. Without a tag nothing is run.", again))
         conditions = [CommandRun(step, LOG, facts.obstacle) for step in facts.runnable]
         return replace(planned, conditions=tuple(conditions))

@@ -75,6 +75,8 @@ def begin(notebook: str, parameters: dict[str, Any]) -> Run:
         given=_absolute(given),
     )
     name = checkout.repository()
+    if not bump.tag and not _changes_without_tag(notebook, parameters):
+        bump = replace(bump, mode="preview")
     if bump.apply:
         lock(checkout)
     record = open_record(notebook, bump, repository=name, given=given, practice=here.practice)
@@ -87,6 +89,13 @@ def begin(notebook: str, parameters: dict[str, Any]) -> Run:
         end_run(record)
 
     return Run(bump, checkout, record, here.services, end)
+
+
+def _changes_without_tag(notebook: str, parameters: Mapping[str, Any]) -> bool:
+    """Return False for a step of a bump that only shows the present state, because neither tag nor change is named."""
+    names = {notebooks.GOLDEN_VALUES: "run_id", notebooks.BROKEN_TESTS: "decisions"}
+    is_change = notebook not in notebooks.OF_BUMP
+    return is_change or bool(parameters.get(names.get(notebook, "")))
 
 
 def _show_form(notebook: str, parameters: Mapping[str, object]) -> None:
@@ -176,7 +185,7 @@ def _inputs(bump: Bump, checkout: Path, repository: str, *, practice: bool) -> d
     facts = display.facts(
         tag=bump.tag, image_type=bump.image_type, base=bump.base, remote=bump.remote, checkout=checkout,
         repository=repository, pins_of=bump.repository.origin or bump.repository.name,
-        decisions=bump.decisions.file, mode=_MODES[bump.mode if bump.tag else "preview"],
+        decisions=bump.decisions.file, mode=_MODES[bump.mode],
     )  # fmt: skip
     if not practice:
         return facts

@@ -59,7 +59,8 @@ class RepositoryCi:
     that must be off; ``offers`` maps optional labels to a sentence on their purpose, and ``downstream`` labels to the
     job of CI that tests another project because of them.  ``workflow`` is the workflow that copy-pr-bot starts on
     ``pull-request/<number>``, empty without such a bot.  ``branches`` are patterns of branches that are bumped beside
-    the base, and ``syncs`` says of a base what a scheduled merge of branches does to its pins.
+    the base, and ``syncs`` says of a base what a scheduled merge of branches does to its pins.  ``policy`` is the
+    document that asks contributors to push to a fork and to sign their commits, if one does.
     """
 
     labels: tuple[str, ...] = ()
@@ -68,6 +69,7 @@ class RepositoryCi:
     downstream: Mapping[str, str] = field(default_factory=dict)
     workflow: str = ""
     branches: str = ""
+    policy: str = ""
     syncs: Mapping[str, str] = field(default_factory=dict)
 
     def wanted_labels(self, image_type: ImageType) -> tuple[frozenset[str], frozenset[str]]:
@@ -167,6 +169,7 @@ MEGATRON_LM = Repository(
         downstream={"Run MBridge tests": "cicd-mbridge-testing", "Run NeMoRL tests": "cicd-nemo-rl-testing"},
         workflow="CICD Megatron-LM",
         branches="dev core_r*",
+        policy="AGENTS.md",
         syncs=dict.fromkeys(
             ("main", "dev"),
             "Read the pull request of the next sync: on Mondays and Thursdays main is merged into dev, which keeps "

@@ -118,7 +118,6 @@ class _Account:
         if not fields["mode"]:
             fields["outcome"] = _outcome({"sentence": "The run ended without a result: it never called begin()."})
             return "failed"
-        # Without a tag, only some runs change anything.
         return "previewed" if fields["mode"] == "preview" and not fields["effects"] else "done"
 
 

@@ -54,8 +54,7 @@ class Recorder:
         self._checks: list[Check] = []
         self._lines: list[str] = []
         self._warned: set[str] = set()
-        # Without a tag a notebook shows the current state, whatever the mode.
-        self._add("begin", step=name, mode=bump.mode if bump.tag else "preview", repository=repository)
+        self._add("begin", step=name, mode=bump.mode, repository=repository)
 
     @property
     def is_bump(self) -> bool:

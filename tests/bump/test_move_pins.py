@@ -15,6 +15,7 @@ from runbook_lib.bump.sync_check import SyncCheck, SyncFacts
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.notebook.place import find
+from runbook_lib.pins import pins_file
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record import recorder
 from runbook_lib.record.run_file import JOURNAL
@@ -155,6 +156,14 @@ def test_a_tag_missing_for_a_platform_is_refused(
     with pytest.raises(Refused, match=says):
         run(checkout, step, tag=tag, mode="local").step(move_pins.github)
     assert state(checkout) == before
+
+
+def test_pins_without_platforms_need_those_of_the_image_that_is_pinned_now(checkout: Checkout) -> None:
+    text = "version: 1\nimage: nvcr.io/nvidia/pytorch\npins: [{path: docker/.ngc_version.dev, find: {file: whole}}]\n"
+    for platforms, status in (("", "failed"), ("platforms: [amd64]\n", "passed")):
+        own = pins_file.parse(text + platforms, "practice/Megatron-LM")
+        check = bump_plan.plan_bump(branch(checkout, tag="26.03-py3", repository=own)).check
+        assert (check.status, "exists for arm64, and it does not" in check.detail) == (status, status == "failed")
 
 
 def test_an_older_tag_needs_its_exception_and_the_record_keeps_it(checkout: Checkout, step: recorder.Recorder) -> None:

@@ -9,6 +9,7 @@ from runbook_lib.notebook import form
 from runbook_lib.notebook.begin import begin
 from runbook_lib.notebook.place import find
 from runbook_lib.practice import PracticeWorld, open_world
+from runbook_lib.record import journal
 
 
 @pytest.fixture
@@ -35,6 +36,30 @@ def test_in_jupyterlab_every_run_is_a_preview(
     assert (run.record.folder is None) is interactive
     assert forms == ["01-github-pin"] * interactive
     assert "26.04-py3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("notebook", "parameters", "mode"),
+    [
+        ("bump", {}, "preview"),
+        ("05-golden-values", {}, "preview"),
+        ("05-golden-values", {"run_id": "7"}, "publish"),
+        ("06-broken-tests", {"run_id": "7"}, "preview"),
+        ("06-broken-tests", {"decisions": "decisions.yaml"}, "publish"),
+        ("build-image", {}, "publish"),
+    ],
+)
+def test_a_run_without_a_tag_has_the_mode_in_which_it_runs(
+    world: PracticeWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notebook: str, parameters: dict[str, str],
+    mode: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "decisions.yaml").touch()
+    run = begin(notebook, {"repo": str(world.checkout), "mode": "publish", **parameters})
+    run.record.effect("push", "x", None, "y")
+    assert run.record.folder
+    found = journal.collect(journal.lines(run.record.folder))
+    assert (run.bump.mode, found.fields["mode"], found.state) == (mode, mode, "done")
 
 
 def test_a_notebook_needs_only_the_parameters_that_it_takes(world: PracticeWorld) -> None:

@@ -158,14 +158,15 @@ def _quarantine_rows(quarantined: Sequence[quarantine.QuarantinedRow], bump: Bum
 
 
 def _next(entry: quarantine.QuarantinedRow, state: str, bump: Bump) -> str:
-    run = f"{command(notebooks.BROKEN_TESTS, bump, tag='', mode=None)} -r decisions FILE, with"
+    run = command(notebooks.BROKEN_TESTS, bump, tag="", mode=None, decisions="decisions.yaml")
+    into = "into decisions.yaml, then run it:"
     if state == "closed":
         reason = f"#{entry.issue} is closed"
         tests = [Decision("reenable", f"{entry.test}@{name}", reason).as_entry() for name in entry.row.platforms]
-        return f"Re-enable it: {run} `reenable: [{', '.join(map(flow, tests))}]`"
+        return f"Re-enable it: write `reenable: [{', '.join(map(flow, tests))}]` {into} {run}"
     if state == "no issue" and entry.row.platforms:
         test = Decision("broken", f"{entry.test}@{entry.row.platforms[0]}", "…")
-        return f"File an issue: {run} `broken: [{flow(test.as_entry())}]`"
+        return f"File an issue: write `broken: [{flow(test.as_entry())}]` {into} {run}"
     return ""
 
 

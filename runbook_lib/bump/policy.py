@@ -1,0 +1,105 @@
+"""What a repository asks of contributors: a branch in a fork, and signed commits."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from runbook_lib import display
+from runbook_lib.checks import Check, Next
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.model import Effect, Plan, Question
+from runbook_lib.pins.bump import Bump
+from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.bump_pull import head_of
+from runbook_lib.world.conditions.commits import Pushed
+from runbook_lib.world.outside import World
+
+#: The exceptions from the policy.
+UPSTREAM, UNSIGNED = "push-upstream", "unsigned-commits"
+NAMES = _FORK, _SIGNED = "the branch is pushed to a fork", "commits are signed"
+
+
+def document(checkout: Checkout, bump: Bump) -> str:
+    """Return the document with the policy; empty without one, and for a copy of the repository under another name."""
+    repository = bump.repository
+    return repository.ci.policy if checkout.repository().lower() == repository.name.lower() else ""
+
+
+def _goes_upstream(checkout: Checkout, bump: Bump) -> bool:
+    owner = checkout.repository().partition("/")[0]
+    return head_of(checkout, bump).partition(":")[0].lower() == owner.lower()
+
+
+def checks(branch: BumpBranch) -> list[Check]:
+    """Check the settings of this clone before a bump starts; the exceptions and the warnings are for later."""
+    checkout, bump = branch.checkout, branch.bump
+    if not (asking := document(checkout, bump)):
+        return []
+    found = [Check(_FORK, "passed", f"{bump.remote} is a fork.")]
+    if _goes_upstream(checkout, bump):
+        found = [Check(_FORK, "skipped", _upstream(checkout, bump))]
+    signs = checkout.git("config", "--type=bool", "--default=false", "--get", "commit.gpgSign") == "true"
+    detail = "commit.gpgSign is set."
+    if not signs:
+        detail = (
+            f"{asking} asks for signed commits, by which copy-pr-bot verifies their author, and commit.gpgSign is not "
+            "set here. Set it with user.signingKey, before the first commit of the bump."
+        )
+    return [*found, Check.of(_SIGNED, signs, detail, "skipped")]
+
+
+def _upstream(checkout: Checkout, bump: Bump) -> str:
+    asking = document(checkout, bump)
+    return f"{bump.remote} is {checkout.repository()} itself, and {asking} asks for branches in a fork."
+
+
+@dataclass(frozen=True)
+class ForkChosen:
+    """The branch is pushed to a fork, or a person has decided to push it upstream."""
+
+    problem: str
+    otherwise: str
+    leaves_machine = False
+    sentence = "choose a fork to push to"
+
+    def holds(self, world: World) -> Check:
+        """Return that a person has to choose."""
+        action = f"Name the remote of your fork, or {self.otherwise}."
+        return Check(_FORK, "waiting", f"waiting for a fork: {self.problem}", Next.again(action, remote="fork"))
+
+    def make_true(self, world: World) -> Sequence[Effect]:
+        """Change nothing: a person decides."""
+        return ()
+
+
+def with_fork(plan: Plan[World], checkout: Checkout, bump: Bump) -> Plan[World]:
+    """Return a plan that pushes upstream only by a person's decision, where the repository asks for forks."""
+    first = next((number for number, each in enumerate(plan.conditions) if isinstance(each, Pushed)), None)
+    if first is None or not document(checkout, bump) or not _goes_upstream(checkout, bump):
+        return plan
+    if allowed := bump.allowed(UPSTREAM):
+        return replace(plan, evidence=replace(plan.evidence, decided=(*plan.evidence.decided, allowed)))
+    problem = _upstream(checkout, bump)
+    chosen = ForkChosen(problem, bump.decisions.advice("allow", UPSTREAM))
+    question = Question("allow", UPSTREAM, problem)
+    conditions = (*plan.conditions[:first], chosen, *plan.conditions[first:])
+    return replace(plan, conditions=conditions, questions=(*plan.questions, question))
+
+
+def unsigned(branch: BumpBranch, head: str) -> tuple[str, ...]:
+    """Return the commits from the base to ``head`` that have no signature, whatever it is worth: GitHub judges it."""
+    raw = branch.checkout.git("rev-list", "--header", "--end-of-options", head, f"^{branch.base_commit}", "--")
+    entries = [entry.lstrip("\n") for entry in raw.split("\0")]
+    return tuple(entry[:10] for entry in entries if entry and "\ngpgsig" not in entry.partition("\n\n")[0])
+
+
+def signatures(branch: BumpBranch, head: str, commits: int) -> tuple[bool, str, Next, tuple[str, ...]]:
+    """Return whether the commits are signed or a person does without, with evidence, advice and the exception."""
+    bump, missing = branch.bump, unsigned(branch, head)
+    if not missing:
+        return True, f"{display.count(commits, 'commit')}, each signed.", Next(), ()
+    advice = bump.decisions.advice("allow", UNSIGNED)
+    sign = f"git rebase --gpg-sign --force-rebase {branch.base_commit[:10]}"
+    action = f"Sign them (`{sign}` on the branch, which makes other commits, to be confirmed), or {advice}."
+    evidence = f"{len(missing)} of {display.count(commits, 'commit')} unsigned: {display.first_names(missing, 4)}."
+    allowed = bool(bump.allowed(UNSIGNED, evidence))
+    return allowed, evidence, Next(action), (UNSIGNED,) if allowed else ()
