@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from runbook_lib import notebooks
 from runbook_lib.clients.gitlab.models import Pipeline
+from runbook_lib.compute.internal_ci.plan import SCOPES
 from runbook_lib.git import commit_changes
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import LTS
@@ -18,8 +19,6 @@ from runbook_lib.world.ports import SecondCi
 
 #: The environment's name in recipes, GitLab bridges and golden file names.
 ENVIRONMENT = "lts"
-#: Scopes that an internal pipeline offers, in the order in which they run.
-_SCOPES = ("mr", "nightly", "weekly", "pre-release", "release")
 
 
 def applies(bump: Bump) -> bool:
@@ -36,12 +35,12 @@ def describe(branch: BumpBranch) -> tuple[str, ...]:
     counts: Counter[str] = Counter()
     for row in recipes:
         if ENVIRONMENT in row.environments:
-            counts.update({scope.value for scope in row.scopes} & set(_SCOPES))
+            counts.update({scope.value for scope in row.scopes} & set(SCOPES))
     steps = [
         f"GitHub: the label {LTS} makes CI run the dev tests in the LTS image. Such a run writes golden_values_dev_* "
         "and never refreshes them."
     ]
-    for scope in filter(counts.get, _SCOPES):
+    for scope in filter(counts.get, SCOPES):
         rows_of_scope = f"{counts[scope]} recipe rows with scope {scope}"
         steps.append(f"GitLab: {rows_of_scope} run in the environment lts: internal-ci with tests={scope}.")
     steps.append(

@@ -6,10 +6,11 @@ from functools import cache, partial
 from pathlib import Path
 
 from runbook_lib import display, notebooks
-from runbook_lib.bump import branch_history, ci_triggers, lts_validation, policy, sync_survey
+from runbook_lib.bump import branch_history, lts_validation, policy, sync_survey
+from runbook_lib.bump.people import left_to_people
 from runbook_lib.bump.requirements import NAMES, Kind, Requirement, State
 from runbook_lib.checks import Next
-from runbook_lib.clients.github.ci_status import CiStatus, branch_of
+from runbook_lib.clients.github.ci_status import CiStatus
 from runbook_lib.clients.github.copy_pr_bot import commands
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.display import View
@@ -26,8 +27,6 @@ from runbook_lib.world.pull_request import PullRequestState, read_state
 
 #: The exception for a pipeline that was not looked at.
 UNSEEN = "second-ci-unseen"
-#: The branches of the weekly updates of ``uv.lock``.
-_UPDATES = "bump-ci-container-"
 _LIFT = "Fix the cause, or bump to another image. To lift the hold, remove line {line} of {file}."
 
 
@@ -113,7 +112,7 @@ def check(branch: BumpBranch, github: Forge | None, records: Path | None = None)
             requirements.append(Requirement(kind, "unknown", str(error), Next.again()))
     accepted = ["; ".join(each.decisions) for each in requirements if each.kind == "values" and each.decisions]
     people = [f"Reviewers: a person accepted {dangers}. Read its plot before the merge." for dangers in accepted]
-    left = () if bump.decisions.of("hold") else (*people, *_left_to_people(state, github, pull))
+    left = () if bump.decisions.of("hold") else (*people, *left_to_people(state, github, pull, progress))
     return Readiness(tuple(requirements), left, inapplicable, commit=pull.head_sha)
 
 
@@ -253,35 +252,3 @@ def _check_pushed(state: PullRequestState, pull: Pull) -> Requirement:
         ref = f"refs/pull/{pull.number}/head:{branch.bump.branch}"
         action = Next(f"Fetch it, so that its values are compared: git fetch {branch.base_remote} {ref}")
     return _met("push", pushed, detail, action)
-
-
-def _left_to_people(state: PullRequestState, github: Forge, pull: Pull) -> Iterator[str]:
-    repository = state.bump.repository
-    if pull.draft:
-        yield f"Press “Ready for review” on {pull.url}."
-    yield "Get the code owners' reviews."
-    if not repository.ci.workflow:
-        yield f"{ci_triggers.describe(state.branch)} Read the checks of {pull.url}, which are not followed here."
-    yield from lts_validation.describe(state.branch)
-    yield from (sentence for label, sentence in repository.ci.offers.items() if label not in pull.labels)
-    if repository.ci.workflow:
-        try:
-            yield from _around(github, pull)
-        except RunbookError as error:
-            yield f"Look for open pull requests that this one concerns: they could not be listed. {error}"
-    if sentence := repository.ci.syncs.get(pull.base_ref):
-        yield sentence
-    merge = "Add it to the merge queue" if repository.ci.workflow else "Merge it"
-    yield f"{merge}; then run {notebooks.AFTER_MERGE}."
-
-
-def _around(github: Forge, pull: Pull) -> Iterator[str]:
-    """Yield what the merge means for other open pull requests."""
-    copied = branch_of(pull.number)
-    for other in github.pulls(base=copied):
-        yield f"Retarget #{other.number} before the merge, because its base is {copied}: {other.url}."
-    updates = [other for other in github.pulls(base=pull.base_ref) if other.head_ref.startswith(_UPDATES)]
-    paths = frozenset(github.files(pull.number)) if updates else frozenset()
-    for other in updates:
-        if same := sorted(paths.intersection(github.files(other.number))):
-            yield f"#{other.number} changes {display.first_names(same)} too: whichever is merged last needs an update."

@@ -28,7 +28,8 @@ COMMANDS: Mapping[Kind, str] = {
     "no recipe": "none: no recipe runs it",
     "platform": "none: the run does not report on which platform its job ran",
 }
-_ON_GITLAB = {"nightly": "nightly", "L2": "nightly", "weekly": "weekly", "L3": "weekly"}
+#: The cadence of a scope that only GitLab runs.
+ON_GITLAB = {"nightly": "nightly", "L2": "nightly", "weekly": "weekly", "L3": "weekly"}
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,8 @@ def _reason(scopes: tuple[str, ...], platform: str) -> tuple[Kind, str]:
     if all(scope.endswith(("-broken", "-disabled")) or scope in ("flaky", "deprecated") for scope in scopes):
         return "quarantined", "quarantined: runs only when its scope is named"
     for scope in scopes:
-        if scope in _ON_GITLAB:
-            return "gitlab", f"runs {_ON_GITLAB[scope]}, in GitLab only"
+        if scope in ON_GITLAB:
+            return "gitlab", f"runs {ON_GITLAB[scope]}, in GitLab only"
     return "gitlab", f"GitHub never runs the scope {scopes[0]}; GitLab does"
 
 

@@ -208,6 +208,8 @@ def test_golden_files_are_listed_as_covered_or_not(merged: World) -> None:
     hanging = [row for row in others if row["why"] == "the run produced none"]
     assert [(row["golden files"], row["scopes"]) for row in hanging] == [(1, "mr, mr-github")]
     assert all(row["next"] for row in others)
+    (nightly,) = [row for row in others if row["why"] == "runs nightly, in GitLab only"]
+    assert str(nightly["next"]).endswith("internal-ci.ipynb -r tag 26.04-py3 -r tests nightly")
 
 
 def test_without_the_pull_requests_run_only_files_that_github_never_runs_are_listed(merged: World) -> None:

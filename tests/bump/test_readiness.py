@@ -124,17 +124,3 @@ def test_the_tests_of_other_projects_count_once_they_are_asked_for(
     pull: Any = SimpleNamespace(labels=labels, head_sha="a" * 40)
     told = list(readiness._check_downstream(state, pull, lambda: status))
     assert [(each.state, each.running) for each in told] == expected
-
-
-def test_other_pull_requests_that_the_merge_concerns_are_named() -> None:
-    def pull(number: int, head: str) -> Any:
-        return SimpleNamespace(number=number, head_ref=head, base_ref="main", url=f"https://x/{number}")
-
-    opened = {
-        "pull-request/7": [pull(8, "next")],
-        "main": [pull(7, "bump/x"), pull(9, "bump-ci-container-1"), pull(10, "y")],
-    }
-    files = {7: ("a", "uv.lock"), 9: ("uv.lock",)}
-    forge: Any = SimpleNamespace(pulls=lambda base: opened[base], files=files.__getitem__)
-    told = list(readiness._around(forge, opened["main"][0]))
-    assert ["#8" in told[0], "#9 changes uv.lock" in told[1], len(told)] == [True, True, 2]

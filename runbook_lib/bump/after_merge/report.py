@@ -25,7 +25,6 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.check import PinVerdict, check_pins, lockstep_tags
 from runbook_lib.recipes import quarantine
 from runbook_lib.recipes import rows as recipes
-from runbook_lib.recipes.file_names import FOLDER
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.commands import command
@@ -69,8 +68,8 @@ class AfterMerge:
         """
         branch, github, checkout = bump_branch.look(world, bump), world.github, world.checkout
         branches, note = branch_rows(branch)
-        files = commit_changes.list_files(checkout, branch.base_commit, FOLDER, recipes.FOLDER)
-        recipe_paths = [path for path in files if path.startswith(recipes.FOLDER) and path.endswith((".yaml", ".yml"))]
+        files = commit_changes.list_files(checkout, branch.base_commit, recipes.FOLDER)
+        recipe_paths = [path for path in files if path.endswith((".yaml", ".yml"))]
         texts = checkout.read(recipe_paths, branch.base_commit)
         quarantined, unreadable = quarantine.quarantined_rows(texts, checkout.repository())
         quarantines = _quarantine_rows(quarantined, bump, github)
@@ -84,7 +83,7 @@ class AfterMerge:
             runs.append(base_ci.gitlab_run(world.services, commits))
         missing: _Rows = ()
         if bump.repository.tests.golden:
-            missing, problem = uncovered.uncovered_rows(branch, github, files, texts, pipeline=runs[-1].pipeline)
+            missing, problem = uncovered.uncovered_rows(branch, github, merge, pipeline=runs[-1].pipeline)
             notes += filter(None, [problem])
         return MergeFacts(branch, merge, tuple(runs), missing, branches, quarantines, tuple(notes))
 

@@ -1,13 +1,17 @@
 """The golden files that a merged pull request's run did not compare, and the commands that refresh them."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from runbook_lib.clients.github.ci_status import branch_of, choose
 from runbook_lib.clients.github.models import WorkflowJob
+from runbook_lib.compute.internal_ci.plan import SCOPES
 from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.git import commit_changes
+from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import ci_runs, coverage
 from runbook_lib.notebooks import GOLDEN_VALUES
+from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.file_names import FOLDER, GoldenFileName
 from runbook_lib.world import bump_pull
 from runbook_lib.world.bump_branch import BumpBranch
@@ -15,32 +19,53 @@ from runbook_lib.world.commands import command
 from runbook_lib.world.ports import Forge
 
 
+def golden_tests(checkout: Checkout, commit: str) -> tuple[list[str], list[coverage.ScopedTest]]:
+    """Return the golden files of a commit, relative to their folder, and the tests of its recipes."""
+    listed = commit_changes.list_files(checkout, commit, FOLDER, recipes.FOLDER)
+    golden = [path for path in listed if path.startswith(FOLDER) and GoldenFileName.of_path(path)]
+    recipe_paths = [path for path in listed if path.startswith(recipes.FOLDER) and path.endswith((".yaml", ".yml"))]
+    tests: list[coverage.ScopedTest] = []
+    for path, text in checkout.read(recipe_paths, commit).items():
+        tests += coverage.scoped_tests(path, text or "")[0]
+    return [path.removeprefix(f"{FOLDER}/") for path in golden], tests
+
+
+def changed_files(checkout: Checkout, before: str, after: str) -> set[str]:
+    """Return the golden files that differ between two commits, relative to their folder."""
+    return {path.removeprefix(f"{FOLDER}/") for path in commit_changes.tree_changes(checkout, before, after)}
+
+
+def pipeline_scope(scopes: Iterable[str]) -> str:
+    """Return the scope by which a pipeline on GitLab runs a test of these scopes; empty if none does."""
+    cadences = {coverage.ON_GITLAB.get(scope, scope) for scope in scopes}
+    return next(filter(cadences.__contains__, SCOPES), "")
+
+
 def uncovered_rows(
-    branch: BumpBranch, github: Forge | None, files: Sequence[str], recipe_texts: Mapping[str, str | None], *,
-    pipeline: int,
-) -> tuple[list[dict[str, object]], str]:  # fmt: skip
+    branch: BumpBranch, github: Forge | None, merge: str, *, pipeline: int
+) -> tuple[list[dict[str, object]], str]:
     """Return rows like ``coverage.coverage_rows``, and why the run's files are unknown (empty if known).
 
-    If they are unknown, the rows list only the files that no run on GitHub covers.  ``pipeline`` is the base branch's
-    GitLab pipeline, 0 for none.
+    If they are unknown, the rows list only the files that no run on GitHub covers.  ``merge`` is the commit of the
+    merge, whose own golden files are covered, and ``pipeline`` the base branch's GitLab pipeline, 0 for none.
     """
     bump, problem = branch.bump, ""
-    tests: list[coverage.ScopedTest] = []
-    for path, text in recipe_texts.items():
-        tests += coverage.scoped_tests(path, text or "")[0]
-    compared: set[str] = set()
+    files, tests = golden_tests(branch.checkout, branch.base_commit)
+    compared = changed_files(branch.checkout, f"{merge}^", merge)
     try:
-        compared = compared_files(branch, github, files, tests)
+        compared |= compared_files(branch, github, files, tests)
     except RunbookError as error:
         problem = f"Which golden files the pull request's run compared is unknown. {error}"
-    golden = [path for path in files if path.startswith(FOLDER) and GoldenFileName.of_path(path)]
-    covered = coverage.coverage([path.removeprefix(f"{FOLDER}/") for path in golden], tests, compared, bump.image_type)
+    covered = coverage.coverage(files, tests, compared, bump.image_type)
     if problem:
         covered = [file for file in covered if file.kind != "not produced"]  # that is known only of a run
-    refresh = command(GOLDEN_VALUES, bump, mode=None)
-    refresh += f" -r source gitlab -r run_id {pipeline or 'PIPELINE'}"
-    finished = f"{refresh}, once that pipeline on {bump.base} has finished"
-    rows = coverage.coverage_rows(covered, {**coverage.COMMANDS, "gitlab": finished})
+    rows = coverage.coverage_rows(covered, {**coverage.COMMANDS, "gitlab": ""})
+    refresh = command(GOLDEN_VALUES, bump, mode=None, source="gitlab", run_id=str(pipeline or ""))
+    for row in rows[1:]:
+        if not row["next"]:
+            scope = pipeline_scope(str(row["scopes"]).split(", "))
+            start = command("internal-ci", bump, tests=scope, mode=None)
+            row["next"] = f"{refresh}, once that pipeline on {bump.base} has finished" if pipeline else start
     return rows[1:] if problem else rows, problem
 
 
@@ -61,8 +86,7 @@ def compared_files(
         golden = {file for file in of_test if f"golden_values_{branch.bump.image_type}_" in file}
         # GB200 jobs have the same names as H100 jobs; they come last, because they run only for maintainers.
         compared.update(sorted(golden, key=lambda file: "gb200" in file)[:count])
-    below = {path.removeprefix(f"{FOLDER}/") for path in files}
-    return compared | ({file.replace(".json", "_2nd.json") for file in compared} & below)
+    return compared | ({file.replace(".json", "_2nd.json") for file in compared} & set(files))
 
 
 def _jobs(branch: BumpBranch, github: Forge | None) -> tuple[WorkflowJob, ...]:

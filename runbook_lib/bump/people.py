@@ -1,0 +1,100 @@
+"""The work that a bump leaves to people once it is ready, and what nobody has tested or refreshed by then."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+from runbook_lib import display, notebooks
+from runbook_lib.bump import ci_triggers, lts_validation
+from runbook_lib.bump.after_merge.uncovered import changed_files, golden_tests, pipeline_scope
+from runbook_lib.clients.github.ci_status import CiStatus, branch_of, on_base
+from runbook_lib.clients.github.models import Pull, WorkflowJob
+from runbook_lib.errors import RunbookError
+from runbook_lib.golden import coverage
+from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.commands import command
+from runbook_lib.world.ports import Forge
+from runbook_lib.world.pull_request import PullRequestState
+
+#: The branches of the weekly updates of ``uv.lock``.
+_UPDATES = "bump-ci-container-"
+#: How much older than the CI run a run of the merge queue may be.
+_RECENT = timedelta(days=3)
+
+
+def left_to_people(
+    state: PullRequestState, github: Forge, pull: Pull, progress: Callable[[], CiStatus]
+) -> Iterator[str]:
+    """Yield, once every requirement is met, what people do and know before the merge; ``progress`` is its CI's."""
+    branch, repository = state.branch, state.bump.repository
+    if pull.draft:
+        yield f"Press “Ready for review” on {pull.url}."
+    yield "Get the code owners' reviews."
+    if not repository.ci.workflow:
+        yield f"{ci_triggers.describe(branch)} Read the checks of {pull.url}, which are not followed here."
+    yield from lts_validation.describe(branch)
+    if repository.tests.golden and state.bump.image_type == "dev":
+        yield from _unrefreshed(branch, pull.head_sha)
+    yield from (sentence for label, sentence in repository.ci.offers.items() if label not in pull.labels)
+    if repository.ci.workflow:
+        try:
+            yield from _around(github, pull)
+            yield from _queue(github, pull, repository.ci.workflow, progress())
+        except RunbookError as error:
+            yield f"Look for open pull requests that this one concerns, and what only the merge queue tests: {error}"
+    if sentence := repository.ci.syncs.get(pull.base_ref):
+        yield sentence
+    merge = "Add it to the merge queue" if repository.ci.workflow else "Merge it"
+    yield f"{merge}; then run {notebooks.AFTER_MERGE}."
+
+
+def _around(github: Forge, pull: Pull) -> Iterator[str]:
+    """Yield what the merge means for other open pull requests."""
+    copied = branch_of(pull.number)
+    for other in github.pulls(base=copied):
+        yield f"Retarget #{other.number} before the merge, because its base is {copied}: {other.url}."
+    updates = [other for other in github.pulls(base=pull.base_ref) if other.head_ref.startswith(_UPDATES)]
+    paths = frozenset(github.files(pull.number)) if updates else frozenset()
+    for other in updates:
+        if same := sorted(paths.intersection(github.files(other.number))):
+            yield f"#{other.number} changes {display.first_names(same)} too: whichever is merged last needs an update."
+
+
+def _queue(github: Forge, pull: Pull, workflow: str, status: CiStatus) -> Iterator[str]:
+    """Yield what only the merge queue will test, according to its newest finished run into the base."""
+    if status.run is None:
+        return
+    runs = github.runs(event="merge_group", since=status.run.created - _RECENT)
+    ended = (run for run in runs if run.status == "completed" and run.name == workflow and on_base(run, pull.base_ref))
+    if (newest := next(ended, None)) is None:
+        yield "What only the merge queue will test is unknown: no recent run of it was found."
+        return
+    names = sorted(_tested(github.jobs(newest.id)) - _tested(status.jobs))
+    known = f"CI run {newest.id} of {newest.created:%Y-%m-%d} there"
+    jobs = f"{display.first_names(names)} (as in {known})" if names else f"no other job ({known} had none)"
+    yield f"Only the merge queue will test the merge with what is merged before it, and {jobs}."
+
+
+def _tested(jobs: Iterator[WorkflowJob] | tuple[WorkflowJob, ...]) -> set[str]:
+    return {job.name for job in jobs if job.conclusion not in ("skipped", "cancelled")}
+
+
+def _unrefreshed(branch: BumpBranch, head: str) -> Iterator[str]:
+    """Yield which golden values only GitLab's tests write, and no commit of the bump has refreshed; and how to."""
+    checkout, bump = branch.checkout, branch.bump
+    files, tests = golden_tests(checkout, head)
+    fork = checkout.merge_base(head, branch.base_commit) or branch.base_commit
+    refreshed = changed_files(checkout, fork, head)
+    platforms: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for file in coverage.coverage(files, tests, refreshed, bump.image_type):
+        if file.kind == "gitlab":
+            platforms[pipeline_scope(file.scopes)][file.platform or "any platform"] += 1
+    for scope, counts in sorted(platforms.items()):
+        counted = ", ".join(f"{count} on {name}" for name, count in sorted(counts.items()))
+        files_of = f"{display.count(counts.total(), 'golden file')} ({counted})"
+        if not scope:
+            yield f"Nobody refreshes {files_of} of scopes that no pipeline offers."
+            continue
+        start = command("internal-ci", bump, tests=scope)
+        then = command(notebooks.GOLDEN_VALUES, bump, source="gitlab")
+        yield f"Nobody has refreshed {files_of} of GitLab's scope {scope}. To do so: {start}; once it has ended: {then}"

@@ -1,0 +1,76 @@
+"""What a ready bump leaves to people, and what nobody has tested or refreshed."""
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from bumping import World, bump_to
+
+from runbook_lib.bump import people
+from runbook_lib.bump.after_merge.uncovered import golden_tests
+from runbook_lib.clients.github.ci_status import CiStatus
+from runbook_lib.clients.github.models import WorkflowJob, WorkflowRun
+from runbook_lib.recipes.file_names import FOLDER
+from runbook_lib.world import bump_branch
+
+NOW = datetime(2026, 11, 27, tzinfo=UTC)
+
+
+def test_other_pull_requests_that_the_merge_concerns_are_named() -> None:
+    def pull(number: int, head: str) -> Any:
+        return SimpleNamespace(number=number, head_ref=head, base_ref="main", url=f"https://x/{number}")
+
+    opened = {
+        "pull-request/7": [pull(8, "next")],
+        "main": [pull(7, "bump/x"), pull(9, "bump-ci-container-1"), pull(10, "y")],
+    }
+    files = {7: ("a", "uv.lock"), 9: ("uv.lock",)}
+    forge: Any = SimpleNamespace(pulls=lambda base: opened[base], files=files.__getitem__)
+    told = list(people._around(forge, opened["main"][0]))
+    assert ["#8" in told[0], "#9 changes uv.lock" in told[1], len(told)] == [True, True, 2]
+
+
+def run(number: int, branch: str, status: str = "completed") -> WorkflowRun:
+    return WorkflowRun(number, "", "CI", "a" * 40, branch, status, "success", 1, NOW)
+
+
+def job(name: str, conclusion: str = "success") -> WorkflowJob:
+    return WorkflowJob(1, "", name, "completed", conclusion, None, None)
+
+
+QUEUED = run(2, "gh-readonly-queue/main/pr-6-abc")
+
+
+@pytest.mark.parametrize(
+    ("runs", "jobs", "words"),
+    [
+        ([QUEUED], ["unit", "gb200", "formatting"], "before it, and formatting, gb200 (as in CI run 2 of 2026-11-27"),
+        ([QUEUED], ["unit"], "no other job (CI run 2 of 2026-11-27 there had none)"),
+        ([run(3, QUEUED.head_branch, "in_progress"), run(4, "gh-readonly-queue/dev/pr-6-abc")], [], "is unknown"),
+    ],
+)
+def test_what_only_the_merge_queue_will_test_is_named(runs: list[WorkflowRun], jobs: list[str], words: str) -> None:
+    forge: Any = SimpleNamespace(runs=lambda **_: runs, jobs=lambda _: tuple(map(job, jobs)))
+    tested = (job("unit"), job("gb200", "skipped"))
+    status = CiStatus("passed", "a" * 40, run(1, "pull-request/7"), tested, "")
+    pull: Any = SimpleNamespace(base_ref="main")
+    (told,) = people._queue(forge, pull, "CI", status)
+    assert words in told
+
+
+def test_golden_values_that_nobody_has_refreshed_have_the_command_that_would(world: World) -> None:
+    def told() -> list[str]:
+        branch = bump_branch.find(world.checkout, bump_to())
+        return list(people._unrefreshed(branch, branch.start))
+
+    world.open_pr()
+    (before,) = told()
+    assert "golden files (2 on dgx_h100) of GitLab's scope nightly" in before
+    assert "internal-ci.ipynb -r tag 26.04-py3 -r tests nightly" in before
+    assert "05-golden-values.ipynb -r tag 26.04-py3 -r source gitlab" in before
+    files, tests = golden_tests(world.checkout, "main")
+    nightly = next(test.golden for test in tests if test.scope == "nightly" and test.golden in files)
+    world.commit_on("bump/main/dev-26.04-py3", f"{FOLDER}/{nightly}", "{}\n")
+    (after,) = told()
+    assert "1 golden file (1 on dgx_h100)" in after
