@@ -40,12 +40,14 @@ MEMORY = "gpt3_moe_mcore_tp2_ep4_memory"
 BOTH = f"{HANG}@dgx_h100: it hangs; moe/{MEMORY}: out of memory"
 REVIEW = issue.review_date()
 TITLE = "test: mark broken tests for 26.04-py3"
+#: The decision on the golden values of the run.
+ACCEPTED = {"accept": f"{REGRESSION}: right", "confirm": "divergence"}
 
 
 def step06(at: World, *, mode: str = "publish", run_id: str = "", **told: str) -> BrokenTestFacts:
-    """Step 6, as its notebook runs it with these decisions; returns what it saw first."""
+    """Step 6, as its notebook runs it with these decisions and ACCEPTED; returns what it saw first."""
     step = Observed(run_id)
-    at.run(step, push_round, mode=mode, **told)
+    at.run(step, push_round, mode=mode, **ACCEPTED, **told)
     return step.facts[0]
 
 
@@ -93,7 +95,7 @@ def test_an_issue_for_a_gitlab_run_quotes_no_line_of_its_log(at: World) -> None:
 
 
 def look(at: World, **parameters: str) -> Readiness:
-    return readiness.check(bump_branch.find(at.checkout, bump_to(**parameters)), at.github(), at.records)
+    return readiness.check(bump_branch.find(at.checkout, bump_to(**ACCEPTED, **parameters)), at.github(), at.records)
 
 
 # -- nothing to do -----------------------------------------------------------------------------------------------
@@ -183,7 +185,7 @@ def test_a_test_that_fails_on_the_base_branch_too_is_not_blamed_on_the_image(at:
 
 @pytest.mark.slow
 def test_unavailable_values_leave_their_job_open_and_are_reported(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    step05(at, accept=f"{REGRESSION}: right", confirm="divergence")
+    step05(at, **ACCEPTED)
     with monkeypatch.context() as patch:
         patch.setattr(PracticeForge, "read_artifact", gone)
         found = step06(at, broken=BOTH).found.triage
@@ -209,7 +211,7 @@ def test_no_retry_is_advised_for_expired_values(at: World, monkeypatch: pytest.M
 
 @pytest.mark.slow
 def test_the_decisions_of_a_round_go_in_one_push_with_an_issue_each(at: World) -> None:
-    step05(at, accept=f"{REGRESSION}: right", confirm="divergence")
+    step05(at, **ACCEPTED)
     step06(at, mode="preview")  # announces the push of step 5's commit
     assert [it["sentence"].partition(" ")[0] for it in at.said("planned")] == ["update", "push", "authorize"]
     assert "2 failed jobs to decide" in at.outcome()
@@ -258,7 +260,7 @@ def test_a_flaky_test_is_reported_with_its_history_before_it_runs_again(at: Worl
             folder.mkdir(parents=True)
             lines = ["job,class,url", f"{name},flaky infrastructure,{url}", f"gpt/{HANG} - latest,hang,{url}"]
             (folder / "failures.csv").write_text("\n".join(lines) + "\n")
-    step05(at, accept=f"{REGRESSION}: right", confirm="divergence")
+    step05(at, **ACCEPTED)
     triage = step06(at, broken=BOTH).found.triage
     flaky = "infrastructure failed this job before: seen 3 times in this archive, last on 2026-01-03 in dev-26.02-py3"
     assert [flaky in sentence for sentence in triage.history([name])] == [True]
@@ -407,7 +409,7 @@ def test_ready_to_merge_after_all_rounds(at: World, monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("GITLAB_URL", raising=False)
     ci, gitlab, unseen = "a green CI run of the head commit", "a green pipeline on GitLab", "second-ci-unseen"
     assert [it.name for it in look(at).missing] == [ci, gitlab]
-    step05(at, accept=f"{REGRESSION}: right", confirm="divergence")
+    step05(at, **ACCEPTED)
     assert "a push of the local commits" in [it.name for it in look(at).missing]
     step06(at, broken=BOTH)
     at.now[0] += 1000
