@@ -1,13 +1,15 @@
 """The command ``runbook``.  A command's module is imported only when it is needed, so that ``check`` stays fast."""
 
 import errno
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 import click
 
-from runbook_lib.cli.command import CANNOT_TELL, closed_pipe, missing
+from runbook_lib.cli.command import CANNOT_TELL, ClosedPipe, print_json
+from runbook_lib.errors import RunbookError
 from runbook_lib.system import startup
 from runbook_lib.system.output import safe_output
 
@@ -69,47 +71,55 @@ def _show_version(context: click.Context, _: click.Parameter, given: bool) -> No
 
 @click.group("runbook", cls=_Commands, epilog=_EPILOG)
 @click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_show_version,
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
     help="Show the version, and the commit of a checkout.",
-)
+)  # fmt: skip
 def runbook() -> None:
     """Move a repository's pins of its base image to a new one, and show the status."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status: 0 yes, 1 no, 2 cannot tell or wrong usage."""
+    """Run the command and return its exit status: 0 yes, 1 no, 2 cannot tell, also for errors and wrong usage."""
     startup.restore()
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         with safe_output():
             return _run(given)
-    except BrokenPipeError:
-        return closed_pipe()
+    except (BrokenPipeError, ClosedPipe):
+        # The interpreter would report it again on exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
+        return 141  # the status of a program killed by SIGPIPE
 
 
-def _run(arguments: Sequence[str]) -> int:
+def _run(arguments: list[str]) -> int:
     try:
-        return int(runbook.main(list(arguments), "runbook", standalone_mode=False) or 0)
-    except click.ClickException as error:
-        error.show()
-        return CANNOT_TELL
+        return int(runbook.main(arguments, "runbook", standalone_mode=False) or 0)
     except click.Abort:
         return 130  # the status of a program killed by SIGINT
-    except OSError as error:
-        if error.errno not in (errno.EMFILE, errno.ENFILE):
+    except (click.ClickException, RunbookError, OSError, ModuleNotFoundError) as error:
+        if (message := _message(error)) is None:
             raise
-        message = "too many files are open. Raise the limit, for example with `ulimit -n 1024`, and run again."
-        print(f"runbook: {message}", file=sys.stderr)
+        if isinstance(error, click.ClickException):
+            error.show()
+        else:
+            print(f"runbook: {message}", file=sys.stderr)
+        if "--json" in arguments:
+            print_json({"error": {"message": message}})
         return CANNOT_TELL
-    except ModuleNotFoundError as error:  # of a command's own module
-        if not error.name or error.name.startswith("runbook_lib"):
-            raise
-        print(f"runbook: {missing(error.name)}", file=sys.stderr)
-        return CANNOT_TELL
+
+
+def _message(error: Exception) -> str | None:
+    """Return the message of an error that its reader can fix; None for any other."""
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, RunbookError):
+        return str(error)
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return "too many files are open. Raise the limit, for example with `ulimit -n 1024`, and run again."
+    if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("runbook_lib"):
+        full = "pip install 'base-image-runbook[runbooks]'"
+        return f"This command needs {error.name}, which only the full installation has: {full}"
+    return None
 
 
 if __name__ == "__main__":

@@ -2,15 +2,14 @@
 
 import json
 import os
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from runbook_lib import display, notebooks
-from runbook_lib.cli.command import Command, command, json_option
+from runbook_lib.cli.command import Answer, command
 from runbook_lib.errors import RunbookError
 from runbook_lib.record import archive
 from runbook_lib.record import status as records
@@ -23,33 +22,27 @@ from runbook_lib.system.files import read_named
 from runbook_lib.world import commands
 
 
-@command("status", "RUNBOOK_AUDIT=~/audit runbook status")
-@json_option
-def status(as_json: bool) -> int:
+@command("status")
+def status() -> Answer:
     """Show the status of each bump in the archive ($RUNBOOK_AUDIT, else audit/)."""
     root = archive.default()
     bumps = records.status(root) if os.path.isdir(root) else []
-    if as_json:
-        print(
-            json.dumps(
-                {"version": 1, "bumps": [asdict(bump) | {"next": commands.text(bump.next)} for bump in bumps]}, indent=2
-            )
-        )
-        return 0
-    if not any(bump.is_started for bump in bumps):
-        print(f"There is no bump in {root}. Start one: {commands.papermill(notebooks.BUMP, {'tag': '26.04-py3'})}")
+    document = {"bumps": [asdict(bump) | {"next": commands.text(bump.next)} for bump in bumps]}
+    remarks = [f"{_name(bump)}: {bump.warning}" for bump in bumps if bump.warning]
+    return Answer(0, document, _status_lines(root, bumps), remarks)
+
+
+def _status_lines(root: Path, bumps: Sequence[BumpStatus]) -> Iterator[str]:
+    started = [bump for bump in bumps if bump.is_started]
+    if not started:
+        yield f"There is no bump in {root}. Start one: {commands.papermill(notebooks.BUMP, {'tag': '26.04-py3'})}"
+    for bump in started:
+        yield from _lines(bump)
+    if len(started) < len(bumps):
+        yield "Runs that changed nothing:"
     for bump in bumps:
-        if bump.is_started:
-            print("\n".join(_lines(bump)))
-    unstarted = [bump for bump in bumps if not bump.is_started]
-    if unstarted:
-        print("Runs that changed nothing:")
-        for bump in unstarted:
-            print(f"  {_name(bump)}: {bump.state}. {bump.sentence}".rstrip())
-    for bump in bumps:
-        if bump.warning:
-            print(f"{_name(bump)}: {bump.warning}", file=sys.stderr)
-    return 0
+        if not bump.is_started:
+            yield f"  {_name(bump)}: {bump.state}. {bump.sentence}".rstrip()
 
 
 def _name(bump: BumpStatus) -> str:
@@ -78,10 +71,9 @@ def audit() -> None:
     """Verify an archive of records, or add a notebook to one."""
 
 
-@audit.command("verify", cls=Command, epilog="Example: runbook audit verify ~/audit")
+@command("audit verify ~/audit", audit)
 @click.argument("folder", default="", metavar="[DIR]")
-@json_option
-def verify(folder: str, as_json: bool) -> int:
+def verify(folder: str) -> Answer:
     """Check every record of the archive DIR against its commit, digests and history.
 
     Exit status: 0 intact, 1 not intact, 2 there is no archive.
@@ -90,25 +82,18 @@ def verify(folder: str, as_json: bool) -> int:
     problems, counts = verifying.verify(root) if os.path.isdir(root) else ([], None)
     if counts is None or (not RecordStore(root).exists and not problems):  # without a record nothing is verified
         raise RunbookError(f"There is no archive {root}. Name its folder: runbook audit verify DIR")
-    if as_json:
-        checked = {"version": 1, "archive": str(root), "problems": problems, "checked": str(counts)}
-        print(json.dumps({**checked, "remarks": counts.remarks}, indent=2))
-        return 1 if problems else 0
-    for problem in problems:
-        print(problem, file=sys.stderr)
-    result = "intact"
-    if problems:
-        result = f"not intact: {display.count(len(problems), 'problem')}"
-    print(f"{root} is {result}. Checked {counts}.")
-    for remark in counts.remarks:
-        print(remark)
-    return 1 if problems else 0
+    result = f"not intact: {display.count(len(problems), 'problem')}" if problems else "intact"
+    return Answer(
+        int(bool(problems)),
+        {"archive": str(root), "problems": problems, "checked": str(counts), "remarks": counts.remarks},
+        [f"{root} is {result}. Checked {counts}.", *counts.remarks],
+        problems,
+    )
 
 
-@audit.command("add", cls=Command, epilog="Example: runbook audit add out.ipynb")
+@command("audit add out.ipynb", audit)
 @click.argument("file", metavar="OUT.ipynb")
-@json_option
-def add(file: str, as_json: bool) -> int:
+def add(file: str) -> Answer:
     """Add the executed notebook OUT.ipynb, which names its record, to the record of a run without the engine."""
     try:
         notebook = json.loads(read_named(Path(file).expanduser()))
@@ -118,8 +103,6 @@ def add(file: str, as_json: bool) -> int:
             f"{file} cannot be read as a notebook: {error}. Name the executed copy that papermill wrote."
         ) from error
     folder = archive.attach(archive.default(), notebook)
-    if as_json:
-        print(json.dumps({"version": 1, "record": str(folder), "report": str(folder / REPORT)}, indent=2))
-        return 0
-    print(f"{display.count(len(cells), 'cell')} added to {folder}\nReport: {folder / REPORT}")
-    return 0
+    report = folder / REPORT
+    lines = [f"{display.count(len(cells), 'cell')} added to {folder}", f"Report: {report}"]
+    return Answer(0, {"record": str(folder), "report": str(report)}, lines)

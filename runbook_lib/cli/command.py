@@ -1,59 +1,79 @@
-"""What all commands share: the option ``--json``, and errors as one message."""
+"""What all commands share: an answer as text or, with ``--json``, as a document, and its exit status."""
 
 import json
-import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from runbook_lib.errors import RunbookError
-
 CANNOT_TELL = 2
-#: The status of a program killed by SIGPIPE.
-_CLOSED_PIPE = 141
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for errors too.")
+
+class ClosedPipe(Exception):
+    """The reader has closed the pipe (``runbook check | head``).  click would report an OSError as status 1."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command found: its exit status, the document for ``--json``, and lines for a terminal.
+
+    ``remarks`` go to standard error.
+    """
+
+    status: int
+    document: Mapping[str, Any]
+    lines: Iterable[str]
+    remarks: Iterable[str] = ()
 
 
 class Command(click.Command):
-    """A command that returns its exit status: 0 yes, 1 no, 2 cannot tell, also after an error."""
+    """A command that returns its answer, or its exit status: 0 yes, 1 no, 2 cannot tell.
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command.  A RunbookError is printed only as its message."""
-        try:
-            return super().invoke(ctx)
-        except RunbookError as error:
-            message = str(error)
-        except ModuleNotFoundError as error:
-            if not error.name or error.name.startswith("runbook_lib"):
-                raise
-            message = missing(error.name)
-        except BrokenPipeError:
-            raise click.exceptions.Exit(closed_pipe()) from None
-        print(f"{ctx.command_path}: {message}", file=sys.stderr)
-        if ctx.params.get("as_json"):
-            print(json.dumps({"version": 1, "error": {"message": message}}, indent=2))
-        return CANNOT_TELL
-
-
-def command(name: str, example: str, **settings: Any) -> Callable[[Callable[..., int]], click.Command]:
-    """Make a command of a function that returns the exit status; its docstring and ``example`` are the help."""
-    return click.command(name, cls=Command, epilog=f"Example: {example}", **settings)
-
-
-def missing(module: str) -> str:
-    """Return the message for a module that only the full installation has."""
-    return (
-        f"This command needs {module}, which only the full installation has: pip install 'base-image-runbook[runbooks]'"
-    )
-
-
-def closed_pipe() -> int:
-    """Return the exit status after the reader has closed the pipe (``runbook check | head``).
-
-    The interpreter would report it again on exit.
+    ``click.pass_obj`` gives a command True for ``--json``.
     """
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
-    return _CLOSED_PIPE
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        option = click.Option(
+            ["--json"], is_flag=True, expose_value=False, help="Print JSON, for errors too.",
+            callback=lambda context, _, given: setattr(context, "obj", given),
+        )  # fmt: skip
+        self.params.append(option)
+
+    def invoke(self, ctx: click.Context) -> int:
+        """Run the command and print its answer.  Raises ClosedPipe."""
+        try:
+            answer: Answer | int = super().invoke(ctx)
+            return answer if isinstance(answer, int) else _print(answer, as_json=ctx.obj)
+        except BrokenPipeError:
+            raise ClosedPipe from None
+
+
+def command(example: str, group: Any = click, **settings: Any) -> Callable[[Callable[..., Answer | int]], Command]:
+    """Make a command of a function, whose docstring is the help; ``example`` is a call, as in ``check ~/clone``.
+
+    ``group`` has the command if it is not one of ``runbook`` itself.
+    """
+    name = example.split()[0 if group is click else 1]
+    made: Callable[[Callable[..., Answer | int]], Command] = group.command(
+        name, cls=Command, epilog=f"Example: runbook {example}", **settings
+    )
+    return made
+
+
+def _print(answer: Answer, *, as_json: bool) -> int:
+    if as_json:
+        print_json(answer.document)
+        return answer.status
+    for line in answer.lines:
+        print(line)
+    for remark in answer.remarks:
+        print(remark, file=sys.stderr)
+    return answer.status
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print a document of which the format has version 1, unless it says otherwise."""
+    print(json.dumps({"version": 1, **document}, indent=2, allow_nan=False))

@@ -1,12 +1,11 @@
 """``runbook golden diff``: a comparison of the golden values of two commits, or of two folders."""
 
-import json
 import os
 from pathlib import Path
 
 import click
 
-from runbook_lib.cli.command import Command, json_option
+from runbook_lib.cli.command import Answer, command
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import diff as comparison
@@ -21,7 +20,7 @@ def golden() -> None:
     """Judge changes of golden values."""
 
 
-@golden.command("diff", cls=Command, epilog="Example: runbook golden diff main my-branch --repo ~/Megatron-LM")
+@command("golden diff main my-branch --repo ~/Megatron-LM", golden)
 @click.argument("old")
 @click.argument("new")
 @click.option("--repo", default=".", help="The clone with the commits, possibly bare (default: the current one).")
@@ -29,8 +28,7 @@ def golden() -> None:
     "--history", "up_to", default="", metavar="REF", help="Judge with the history up to this commit (default: OLD)."
 )
 @click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
-@json_option
-def diff(old: str, new: str, repo: str, up_to: str, markdown: bool, as_json: bool) -> int:
+def diff(old: str, new: str, repo: str, up_to: str, markdown: bool) -> Answer:
     """Compare the golden values of two commits, or of two folders.
 
     Exit status: 0 if every change is expected drift, 1 if a file would be held back or refused, 2 cannot tell.
@@ -42,27 +40,21 @@ def diff(old: str, new: str, repo: str, up_to: str, markdown: bool, as_json: boo
             "folders that contain model/test_case/golden_values_….json."
         )
     verdicts = comparison.compare(before, after, _history(old, repo, up_to))
-    if as_json:
-        print(json.dumps(comparison.as_json(verdicts), indent=2, allow_nan=False))
-    else:
-        text = summary.markdown(verdicts).rstrip("\n")
-        print(text if markdown else plain(text))
-    return int(verdicts.open)
+    text = summary.markdown(verdicts).rstrip("\n")
+    return Answer(int(verdicts.open), comparison.as_json(verdicts), [text if markdown else plain(text)])
 
 
 def _history(old: str, repo: str, up_to: str) -> GoldenHistory:
     """Read the history up to the revision given by ``--history``, or up to the old revision."""
-    ref = up_to
-    if not ref:
-        if os.path.isdir(Path(old).expanduser()):
-            return GoldenHistory(missing="OLD is a folder; give a revision with --history")
-        ref = old
+    if not up_to and os.path.isdir(Path(old).expanduser()):
+        return GoldenHistory(missing="OLD is a folder; give a revision with --history")
     checkout = Checkout.open(Path(repo or "."))
+    ref = old
     if up_to:
         try:
-            ref = checkout.resolve(ref)
+            ref = checkout.resolve(up_to)
         except RunbookError as error:
-            raise CannotTell(f"--history names {ref!r}, which is not a commit in {checkout.path}: {error}") from error
+            raise CannotTell(f"--history names {up_to!r}, which is not a commit in {checkout.path}: {error}") from error
     return history.read(checkout, ref, history.default_cache())
 
 

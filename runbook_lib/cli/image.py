@@ -1,13 +1,11 @@
 """``runbook image``: the tags of an image, the changes between two images, and the drivers that support an image."""
 
-import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 import click
 
-from runbook_lib.cli.command import Command, json_option
+from runbook_lib.cli.command import Answer, command
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.images import months
 from runbook_lib.images.compare import compare
@@ -51,15 +49,10 @@ def image() -> None:
     """Show what a new image changes, and which drivers support it."""
 
 
-@image.command(
-    "list",
-    cls=Command,
-    epilog="Example: runbook image list ghcr.io/coreweave/ml-containers/torch 'cuda>=12.9' edition=nccl",
-)
+@command("image list ghcr.io/coreweave/ml-containers/torch 'cuda>=12.9' edition=nccl", image)
 @click.argument("name", metavar="REPOSITORY")
 @click.argument("constraints", nargs=-1, metavar="[CONSTRAINT]...")
-@json_option
-def list_tags(name: str, constraints: tuple[str, ...], as_json: bool) -> int:
+def list_tags(name: str, constraints: tuple[str, ...]) -> Answer:
     """List the tags of an image, such as nvcr.io/nvidia/nemo, newest first.
 
     For CoreWeave's ml-containers, only those that satisfy all constraints, such as edition=nccl 'cuda>=12.9'
@@ -69,37 +62,28 @@ def list_tags(name: str, constraints: tuple[str, ...], as_json: bool) -> int:
     with ONLINE.registry(ref) as registry:
         names = registry.tags()
     tags, unreadable = listed(ref, names, constraints)
-    if as_json:
-        found = [{"tag": str(tag), "kind": tag.kind} for tag in tags]
-        print(json.dumps({"version": 1, "image": ref.name, "tags": found, "unreadable": unreadable}, indent=2))
-        return 0 if tags else 1
-    for tag in tags:
-        print(tag if tag.kind == "release" else f"{tag}  {tag.kind}")
-    if unreadable:
-        print(f"Left out: {unreadable} in another format.", file=sys.stderr)
-    if not tags:
-        print(f"{ref.name} has no matching tag.", file=sys.stderr)
-    return 0 if tags else 1
+    remarks = [f"Left out: {unreadable} in another format."] if unreadable else []
+    return Answer(
+        0 if tags else 1,
+        {"image": ref.name, "tags": [{"tag": str(tag), "kind": tag.kind} for tag in tags], "unreadable": unreadable},
+        [str(tag) if tag.kind == "release" else f"{tag}  {tag.kind}" for tag in tags],
+        remarks if tags else [*remarks, f"{ref.name} has no matching tag."],
+    )
 
 
-@image.command("diff", cls=Command, epilog="Example: runbook image diff 26.02-py3 26.04-py3")
+@command("image diff 26.02-py3 26.04-py3", image)
 @click.argument("old")
 @click.argument("new")
-@json_option
-def diff(old: str, new: str, as_json: bool) -> int:
+def diff(old: str, new: str) -> Answer:
     """Compare two images, each a reference or a tag of nvcr.io/nvidia/pytorch, and print Markdown.
 
     Their configurations are compared, which name the versions of their components; no layer is read.
     Exit status: 0 compared, 2 cannot tell.
     """
     changes = compare(read(ONLINE, old), read(ONLINE, new), (old, new))
-    if as_json:
-        document: dict[str, object] = {"version": 1, "components": changes.rows(), "environment": changes.environment()}
-        print(json.dumps(document, indent=2))
-        return 0
-    print(changes.markdown())
-    print(months.markdown(months.new_issues(_month(old), _month(new))), end="")
-    return 0
+    issues = months.markdown(months.new_issues(_month(old), _month(new)))
+    document = {"components": changes.rows(), "environment": changes.environment()}
+    return Answer(0, document, filter(None, [changes.markdown(), issues]))
 
 
 def _month(name: str) -> str:
@@ -107,43 +91,35 @@ def _month(name: str) -> str:
     return months.month_of(ref.repository, ref.tag or "")
 
 
-@image.command("driver", cls=Command, epilog="Example: runbook image driver 26.04-py3 --driver 535.104.05")
+@command("image driver 26.04-py3 --driver 535.104.05", image)
 @click.argument("tag")
 @click.option(
-    "--driver",
-    "given",
-    multiple=True,
-    metavar="VERSION",
+    "--driver", "given", multiple=True, metavar="VERSION",
     help="A driver such as 535.104.05, or a list of them; repeatable.",
-)
+)  # fmt: skip
 @click.option("--workstation", is_flag=True, help="The GPUs are not data-center GPUs.")
-@json_option
-def driver(tag: str, given: tuple[str, ...], workstation: bool, as_json: bool) -> int:
+def driver(tag: str, given: tuple[str, ...], workstation: bool) -> Answer:
     """Show which driver an image needs, and whether the given drivers support it.
 
     TAG is an image, or a tag of nvcr.io/nvidia/pytorch such as 26.04-py3.  If the registry cannot be read, the
     documentation of the tag decides, if there is any.  Exit status: 0 all do, possibly with the compatibility package,
     1 one does not, 2 cannot tell.
     """
-    drivers = listed_drivers(" ".join(given), "--driver")
-    ref, remark = reference(tag), ""
+    drivers, name, remark = listed_drivers(" ".join(given), "--driver"), str(reference(tag)), ""
     try:
         found = read(ONLINE, tag)
     except Unreachable as error:
-        documented = documented_image(ref)
+        documented = documented_image(reference(tag))
         if documented is None:
             raise
         found, sentence = documented
         remark = f"{error} {sentence}"
-    name = str(ref)
     results = judge(found, drivers, data_center=not workstation)
-    if as_json:
-        print(json.dumps(_document(name, found, results) | {"remark": remark}, indent=2))
-    else:
-        print("\n".join(filter(None, (remark, *_lines(name, found, results)))))
+    status = 0 if all(requirement.driver for requirement in requirements(found)) else 2
     if drivers:
-        return EXIT_STATUS[worst(results)]
-    return 0 if all(requirement.driver for requirement in requirements(found)) else 2
+        status = EXIT_STATUS[worst(results)]
+    lines = filter(None, (remark, *_lines(name, found, results)))
+    return Answer(status, _document(name, found, results) | {"remark": remark}, lines)
 
 
 def _lines(name: str, image: Image, results: Sequence[DriverResult]) -> Iterator[str]:
@@ -173,4 +149,4 @@ def _document(name: str, image: Image, results: Sequence[DriverResult]) -> dict[
     for result in results:
         drivers.append({"platforms": result.platforms, "driver": result.driver, **asdict(result.judgement)})
     verdict = worst(results) if results else None
-    return {"version": 1, "image": name, "digest": image.digest, "needs": needs, "drivers": drivers, "verdict": verdict}
+    return {"image": name, "digest": image.digest, "needs": needs, "drivers": drivers, "verdict": verdict}

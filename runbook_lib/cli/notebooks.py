@@ -1,7 +1,5 @@
 """``runbook run`` and ``runbook lab``: run the notebooks headlessly or in JupyterLab, from any folder."""
 
-import filecmp
-import json
 import os
 import shutil
 import sys
@@ -13,7 +11,7 @@ from typing import Any
 import click
 import platformdirs
 
-from runbook_lib.cli.command import command, json_option
+from runbook_lib.cli.command import Answer, command, print_json
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import papermill
 from runbook_lib.record.status import with_steps
@@ -23,11 +21,11 @@ from runbook_lib.text.lists import join_first
 _NOTEBOOKS = "runbooks"
 
 
-@command("run", "runbook run bump -p tag 26.05-py3 -p wait True", context_settings={"ignore_unknown_options": True})
+@command("run bump -p tag 26.05-py3 -p wait True", context_settings={"ignore_unknown_options": True})
 @click.argument("notebook", default="")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTION OF PAPERMILL]...")
-@json_option
-def run(notebook: str, arguments: tuple[str, ...], as_json: bool) -> int:
+@click.pass_obj
+def run(as_json: bool, notebook: str, arguments: tuple[str, ...]) -> Answer | int:
     """Run a notebook headlessly, as papermill does, from any folder.
 
     NOTEBOOK is a name or a path (default: list the names); the other options and parameters are papermill's.
@@ -35,27 +33,25 @@ def run(notebook: str, arguments: tuple[str, ...], as_json: bool) -> int:
     """
     shipped = provenance.ROOT / _NOTEBOOKS
     if not notebook:
-        print("\n".join(sorted(path.stem for path in shipped.glob("*.ipynb"))))
-        return 0
+        names = sorted(path.stem for path in shipped.glob("*.ipynb"))
+        return Answer(0, {"notebooks": names}, names)
     if os.sep not in notebook and not notebook.endswith(".ipynb"):
         notebook = str(shipped / f"{notebook}.ipynb")
     _prefer_this_environment()
-    os.environ["PYTHONSAFEPATH"] = "1"  # neither JupyterLab nor a kernel imports what lies in the folder
     if as_json:
         from papermill.engines import papermill_engines
 
-        papermill_engines.get_engine("runbook").report = staticmethod(_print_json)
+        papermill_engines.get_engine("runbook").report = staticmethod(_print_run)
     return papermill.main([notebook, *arguments])
 
 
-def _print_json(run: Mapping[str, Any] | None, folder: Path | None, message: str) -> None:
+def _print_run(run: Mapping[str, Any] | None, folder: Path | None, message: str) -> None:
     """Print what the record of the run says, with its steps, or the error of a notebook that opened none."""
-    document: dict[str, object] = {"version": 1, "error": {"message": message}}
-    if run is not None:
-        steps = [_as_json(step) for step in with_steps([run])[1:]]
-        document = {"version": 1, **_as_json(run), "record": str(folder)}
-        document |= {"steps": steps} if steps else {}
-    print(json.dumps(document, indent=2))
+    if run is None:
+        print_json({"error": {"message": message}})
+        return
+    steps = [_as_json(step) for step in with_steps([run])[1:]]
+    print_json({**_as_json(run), "record": str(folder), **({"steps": steps} if steps else {})})
 
 
 def _as_json(run: Mapping[str, Any]) -> dict[str, object]:
@@ -68,7 +64,7 @@ def _as_json(run: Mapping[str, Any]) -> dict[str, object]:
     }  # fmt: skip
 
 
-@command("lab", "runbook lab ~/runbooks", context_settings={"ignore_unknown_options": True})
+@command("lab ~/runbooks", context_settings={"ignore_unknown_options": True})
 @click.argument("target", default="", metavar="[DIR]")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTION OF JUPYTERLAB]...")
 def lab(target: str, arguments: tuple[str, ...]) -> int:
@@ -77,14 +73,12 @@ def lab(target: str, arguments: tuple[str, ...]) -> int:
     Those of an installed package are first copied to DIR (default: a folder below the user's data folder).
     """
     import_module("jupyterlab")  # before anything is copied
-    if not provenance.IS_INSTALLED and not target:
-        folder = provenance.ROOT
-    else:
+    folder = provenance.ROOT
+    if provenance.IS_INSTALLED or target:
         data = platformdirs.user_data_path("base-image-runbook")
         folder = Path(target or data / provenance.library()["version"]).expanduser()
         _copy_notebooks(folder)
     _prefer_this_environment()
-    os.environ["PYTHONSAFEPATH"] = "1"  # neither JupyterLab nor a kernel imports what lies in the folder
     os.chdir(folder)
     os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", *arguments])
 
@@ -92,19 +86,16 @@ def lab(target: str, arguments: tuple[str, ...]) -> int:
 def _copy_notebooks(folder: Path) -> None:
     """Copy the notebooks and documents that the folder does not have, and report those that differ."""
     different: list[str] = []
-
-    def copy(source: str, target: str) -> None:
-        if not os.path.exists(target):
-            shutil.copyfile(source, target)
-        elif not filecmp.cmp(source, target, shallow=False):
-            different.append(Path(target).name)
-
     try:
-        for name in (_NOTEBOOKS, "docs"):
-            ignored = shutil.ignore_patterns(".ipynb_checkpoints")
-            shutil.copytree(
-                provenance.ROOT / name, folder / name, ignore=ignored, copy_function=copy, dirs_exist_ok=True
-            )
+        for source in sorted(path for name in (_NOTEBOOKS, "docs") for path in (provenance.ROOT / name).rglob("*")):
+            target = folder / source.relative_to(provenance.ROOT)
+            if source.is_dir() or source.parent.name == ".ipynb_checkpoints":
+                continue
+            if not target.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, target)
+            elif target.read_bytes() != source.read_bytes():
+                different.append(target.name)
     except OSError as error:
         raise RunbookError(
             f"The notebooks could not be copied to {folder} ({error.strerror or error}). Name another folder: "
@@ -118,5 +109,6 @@ def _copy_notebooks(folder: Path) -> None:
 def _prefer_this_environment() -> None:
     """Make Jupyter use this environment's kernel, and the settings shipped with the notebooks."""
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"
+    os.environ["PYTHONSAFEPATH"] = "1"  # neither JupyterLab nor a kernel imports what lies in the folder
     settings = [str(provenance.ROOT / "environment" / "jupyter"), os.environ.get("JUPYTER_CONFIG_PATH", "")]
     os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, settings))

@@ -1,6 +1,5 @@
 """``runbook pins find``: the pins of a repository, and a pins file with them."""
 
-import json
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -9,7 +8,7 @@ from typing import NamedTuple
 
 import click
 
-from runbook_lib.cli.command import Command, json_option
+from runbook_lib.cli.command import Answer, command
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.command import GitFailed
@@ -19,7 +18,6 @@ from runbook_lib.pins.find import SEARCHED, Place, Source, distinct_tags, lone_t
 from runbook_lib.pins.repositories import FILE
 from runbook_lib.pins.sites import read
 from runbook_lib.system import files
-from runbook_lib.text.sanitize import visible
 from runbook_lib.world import repository as repositories
 
 _MAX_LENGTH = 2**21  # characters of a file
@@ -148,11 +146,10 @@ def pins() -> None:
     """Find the pins of a repository."""
 
 
-@pins.command("find", cls=Command, epilog="Example: runbook pins find --write ~/my-repository")
+@command("pins find --write ~/my-repository", pins)
 @click.argument("repo", default=".")
 @click.option("--write", is_flag=True, help="Write the file to .base-image-pins.yaml if that does not exist.")
-@json_option
-def find_pins(repo: str, write: bool, as_json: bool) -> int:
+def find_pins(repo: str, write: bool) -> Answer:
     """Find the places in the files of HEAD that name an image of a known family, and draft a pins file.
 
     What one of the last two bumps of an image changed is lockstep, other places are informational.  REPO is a clone,
@@ -164,19 +161,16 @@ def find_pins(repo: str, write: bool, as_json: bool) -> int:
     written = _write(findings, checkout) if write else None
     found = [{"role": pin.role, "history": pin.history, **asdict(pin.place)} for pin in findings.pins]
     skipped = [{"role": "skipped", "history": "", **asdict(place)} for place in findings.skipped]
-    if as_json:
-        result = {"version": 1, **findings._asdict(), "pins": found, "skipped": skipped, "written": written}
-        print(json.dumps(result, indent=2))
-        return 0 if found else 1
     lines = [
         "{role:<13}  {path}:{line} {image}:{tag} ({history}{skip_reason})".format(**row) for row in (*found, *skipped)
     ]
     lockstep = sum(pin.lockstep for pin in findings.pins)
     numbers = f"{lockstep} lockstep, {len(found) - lockstep} informational, {len(skipped)} skipped"
-    for line in (*lines, "", *findings.notes, f"Commit {findings.commit[:10]}: {numbers}."):
-        print(visible(line).replace("\n", "\\n"))  # a name may hold a line feed
+    lines += ["", *findings.notes, f"Commit {findings.commit[:10]}: {numbers}."]
     if written:
-        print(f"Written to {visible(written)}. Read every entry, then run `runbook check`.")
-    elif findings.text:
-        print(f"--write writes {FILE}:\n\n{findings.text}", end="")
-    return 0 if found else 1
+        lines.append(f"Written to {written}. Read every entry, then run `runbook check`.")
+    lines = [line.replace("\n", "\\n") for line in lines]  # a name may hold a line feed
+    if findings.text and not written:
+        lines.append(f"--write writes {FILE}:\n\n{findings.text.rstrip()}")
+    document = {**findings._asdict(), "pins": found, "skipped": skipped, "written": written}
+    return Answer(0 if found else 1, document, lines)

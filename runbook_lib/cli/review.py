@@ -1,6 +1,5 @@
 """``runbook review``: the decisions of a bump, card by card in the terminal, as the form shows them."""
 
-import json
 import shutil
 import sys
 import textwrap
@@ -11,7 +10,7 @@ from typing import Any
 import click
 
 from runbook_lib import notebooks
-from runbook_lib.cli.command import command, json_option
+from runbook_lib.cli.command import Answer, command
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import cards, papermill
 from runbook_lib.notebook.cards import Card
@@ -19,29 +18,26 @@ from runbook_lib.record import archive, decisions
 from runbook_lib.record.archive import read_records
 from runbook_lib.record.status import BumpStatus, status
 from runbook_lib.system import provenance
-from runbook_lib.text.notebook_file import NotebookSource
 from runbook_lib.world import commands
 
 #: The widest text, the most lines of a log, and the most rows of each.
 _WIDTH, _MOST_LINES, _MOST_ROWS = 100, 6, 2
 
 
-@command("review", "runbook review 26.05-py3")
+@command("review 26.05-py3")
 @click.argument("tag", default="")
-@json_option
-def review(tag: str, as_json: bool) -> int:
+@click.pass_obj
+def review(as_json: bool, tag: str) -> Answer | int:
     """Show each decision that a bump waits for, read the answers, and run the bump with them.
 
     TAG is the tag of the bump (default: the newest bump that waits).  With --json only list them.  Exit status: 0 all
     decided, 1 some decisions are open.
     """
-    root = archive.default()
-    source = NotebookSource.read(provenance.ROOT / commands.FOLDER / f"{notebooks.BUMP}.ipynb")
-    bump, open_cards = _bump(root, tag)
+    bump, open_cards = _bump(archive.default(), tag)
     if as_json:
         asked = [{**card.question, "held": card.held} for card in open_cards]
-        print(json.dumps({"version": 1, "tag": bump.tag, "file": str(_file(bump)), "decisions": asked}, indent=2))
-        return int(not all(card.held for card in open_cards))
+        status = int(not all(card.held for card in open_cards))
+        return Answer(status, {"tag": bump.tag, "file": str(_file(bump)), "decisions": asked}, ())
     if not open_cards:
         print("Nothing is left to decide.")
         return 0
@@ -59,7 +55,7 @@ def review(tag: str, as_json: bool) -> int:
     print(f"{commands.papermill(notebooks.BUMP, given)}\n")
     if _read(f"Type {bump.tag} to run it now, or press Enter to stop: ") != bump.tag:
         return int(bool(missing))
-    arguments = [str(source.path)]
+    arguments = [str(provenance.ROOT / commands.FOLDER / f"{notebooks.BUMP}.ipynb")]
     for name, value in given.items():
         arguments += ["-r" if isinstance(value, str) else "-p", name, str(value)]
     return papermill.main(arguments) or int(bool(missing))

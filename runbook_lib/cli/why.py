@@ -1,6 +1,5 @@
 """``runbook why``: the root cause of a failure, from a log, a folder or zip of logs, or a run of GitHub Actions."""
 
-import json
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from runbook_lib.cli.command import command, json_option
+from runbook_lib.cli.command import Answer, command
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures import failed_jobs, history, read_logs
@@ -19,23 +18,19 @@ from runbook_lib.golden import ci_runs
 from runbook_lib.practice import open_world
 from runbook_lib.record.archive import default
 
-VERSION = 1
 
-
-@command("why", "runbook why job.log")
+@command("why job.log")
 @click.argument("place", default="", metavar="PATH|URL")
 @click.option("--workflow", default="", help="For a pull request: use the newest run of this workflow (default: any).")
 @click.option("--rules", is_flag=True, help="List the classes and the rules.")
-@json_option
-def why(place: str, workflow: str, rules: bool, as_json: bool) -> int:
+def why(place: str, workflow: str, rules: bool) -> Answer:
     """Name the root cause of a failure.
 
     Give a log, a folder of rank logs, a zip, or the URL of a run, a job or a pull request on GitHub.
     Exit status: 0 found, 2 unknown, or the logs cannot be read.
     """
     if rules:
-        print(json.dumps(_rules(), indent=2) if as_json else "\n".join(_rule_lines()))
-        return 0
+        return Answer(0, _rules(), _rule_lines())
     if not place:
         raise RunbookError("Name a log, a folder, a zip, or the URL of a run, a job or a pull request on GitHub.")
     failures = _failures(place, workflow)
@@ -44,14 +39,9 @@ def why(place: str, workflow: str, rules: bool, as_json: bool) -> int:
     earlier = history.read(default())
     documents = [_document(failure, earlier.sentence(failure)) for failure in failures]
     documents.sort(key=lambda document: (document["class"] == "unknown", -float(str(document["confidence"]))))
-    if as_json:
-        first = {"version": VERSION, **documents[0]}
-        if len(documents) > 1:
-            first["jobs"] = documents
-        print(json.dumps(first, indent=2))
-    else:
-        print("\n\n".join("\n".join(_lines(document)) for document in documents))
-    return 0 if documents[0]["class"] != "unknown" else 2
+    more: dict[str, object] = {"jobs": documents} if len(documents) > 1 else {}
+    lines = ["\n\n".join("\n".join(_lines(document)) for document in documents)]
+    return Answer(0 if documents[0]["class"] != "unknown" else 2, documents[0] | more, lines)
 
 
 def _failures(place: str, workflow: str) -> Sequence[Failure]:
@@ -103,7 +93,7 @@ def _rules() -> dict[str, object]:
          "consequence_of": list(rule.consequence_of), "advice": rule.advice or ADVICE[rule.kind]}
         for rule in (*LINES, *WORDS)
     ]  # fmt: skip
-    return {"version": VERSION, "confident": CONFIDENT, "classes": dict(CLASSES), "rules": rules}
+    return {"confident": CONFIDENT, "classes": dict(CLASSES), "rules": rules}
 
 
 def _rule_lines() -> Iterator[str]:

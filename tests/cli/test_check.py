@@ -65,7 +65,7 @@ LAGGING = {LINTING: dockerfile("26.01-py3")}
         ({}, "--tag 26.02-py3", 0, "In sync: 7 of 7 pins agree."),
         ({}, "--tag 25.09-py3 --image-type lts", 0, "In sync: 7 of 7 pins agree."),
         ({}, "--tag 26.04-py3", 1, "names 26.02-py3, the dev pins should be 26.04-py3."),
-        ({}, "--tag 26.4", 2, "runbook check: '26.4' is not a tag"),
+        ({}, "--tag 26.4", 2, "runbook: '26.4' is not a tag"),
         ({LTS: None}, "", 2, f"{LTS} (lockstep lts): the file does not exist, but {DEV} does."),
         ({LTS: None}, "", 2, "Cannot tell: 6 of 7 pins agree, 1 cannot be read."),
         ({LTS: None, DOCKERFILE: dockerfile("26.01-py3")}, "", 1, "Out of sync: 5 of 7 pins agree"),
@@ -263,7 +263,7 @@ def test_a_place_without_pins_is_undecided(tmp_path, clone, check, made, said):
         subprocess.run(made.split(), cwd=tmp_path, check=True)
     status, out, err = check(tmp_path / "place")
     assert (status, out) == (2, "")
-    assert err.startswith("runbook check: ")
+    assert err.startswith("runbook: ")
     assert said in err
     assert "Traceback" not in err
 

@@ -1,5 +1,6 @@
 """The help of the command."""
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -34,6 +35,8 @@ def test_the_example_in_the_help_is_a_valid_command(names: tuple[str, ...], comm
 def test_wrong_usage_is_no_answer(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     assert "Usage: runbook" in capsys.readouterr().err
+    assert main([*arguments, "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["message"]
 
 
 @pytest.mark.parametrize("arguments", [["--json", "bump"], ["bump", "--json"], ["bump", "-p", "tag", "t", "--json"]])

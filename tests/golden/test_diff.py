@@ -129,9 +129,9 @@ def test_sides_that_cannot_be_read(tmp_path, capsys, names, monkeypatch):
     monkeypatch.chdir(root)
     assert main(["golden", "diff", *names]) == 2
     told = capsys.readouterr().err
-    assert told.startswith("runbook golden diff: ")
+    assert told.startswith("runbook: ")
     if names[0] == "nope":
-        assert told.startswith(f"runbook golden diff: 'nope' is neither a folder nor a commit of {root}: ")
+        assert told.startswith(f"runbook: 'nope' is neither a folder nor a commit of {root}: ")
 
 
 def test_links_are_not_followed(tmp_path, sides):
