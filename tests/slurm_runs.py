@@ -1,49 +1,60 @@
-"""A matrix in a folder, submitted and followed."""
+"""Jobs in a folder, submitted and followed."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from runbook_lib.compute.slurm import rounds
-from runbook_lib.compute.slurm.batch_files import arrays
+from runbook_lib.compute.slurm import jobs
+from runbook_lib.compute.slurm.batch_files import job_files
 from runbook_lib.compute.slurm.client import Slurm
-from runbook_lib.compute.slurm.follow import Follower, ObservedTest, submit
-from runbook_lib.compute.slurm.rounds import Submission
+from runbook_lib.compute.slurm.jobs import ObservedTest, SlurmJob
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.recipes.parallelism import Connections
 from runbook_lib.recipes.workloads import Workload
 
 _NO_NEED = Connections(None, "Nothing requires it.")
+Planned = Sequence[tuple[SlurmJob, Mapping[Path, str]]]
 
 
-def plan(base: Path, scripts: Mapping[str, str], nodes: int = 1, seconds: int = 600) -> tuple[Submission, ...]:
-    """The next round, with tests of these names."""
+class CountingSlurm(Slurm):
+    """Slurm that counts the commands it is asked to run; a check of a batch file is not a submission."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        super().__init__(env)
+        self.calls: list[str] = []
+
+    def _run(self, program: str, *arguments: str, text: str = "") -> str:
+        self.calls.append("check" if "--test-only" in arguments else program)
+        return super()._run(program, *arguments, text=text)
+
+
+def plan(base: Path, scripts: Mapping[str, str], nodes: int = 1) -> Planned:
+    """Jobs for tests of these names."""
     (base / "checkout").mkdir(parents=True, exist_ok=True)
-    number = rounds.next_round(base)
-    site = Site(str(base / "checkout"), str(base / str(number)))
-    quoted = {name: script.replace("{", "{{").replace("}", "}}") for name, script in scripts.items()}
-    tests = [
-        Workload("r.yaml", "gpt", name, "dev", "dgx_h100", ("mr",), nodes, 2, seconds, script)
-        for name, script in quoted.items()
-    ]
-    return rounds.write_round(base, number, arrays([(it, _NO_NEED) for it in tests], site))
+    site = Site(str(base / "checkout"), str(base))
+    planned = []
+    for name, script in scripts.items():
+        quoted = script.replace("{", "{{").replace("}", "}}")
+        test = Workload("r.yaml", "gpt", name, "dev", "dgx_h100", ("mr",), nodes, 2, 600, quoted)
+        job = jobs.of_folder(test, base / test.name / "1")
+        planned.append((job, job_files(test, _NO_NEED, site, job.folder, base / "tree.tar")))
+    return planned
 
 
 def run(
-    slurm: Slurm, base: Path, *, early: bool = False, until: Callable[[tuple[ObservedTest, ...]], bool] | None = None
-) -> dict[str, ObservedTest]:
-    """Submit what is planned and follow it: to the end, or until it is so."""
-    done = [submit(slurm, array, sleep=nap) for array in rounds.read(base)]
-    entries = rounds.newest(done).values()
-    expected = {it.test.name: ("golden.json",) for it in entries}
-    follower = Follower(slurm, entries, expected, early=early)
+    slurm: Slurm, planned: Planned, *, early: bool = False,
+    until: Callable[[tuple[ObservedTest, ...]], bool] = lambda tests: all(test.over for test in tests),
+) -> dict[str, ObservedTest]:  # fmt: skip
+    """Submit what has no ID yet and follow it until it is so, by default to the end."""
+    known = [jobs.of_folder(job.test, job.folder) for job, _ in planned]
+    new = [(job, texts) for job, (_, texts) in zip(known, planned, strict=True) if job.id is None]
+    started = [*(job for job in known if job.id is not None), *(jobs.submit(slurm, new, sleep=nap) if new else ())]
+    expected = {job.test.name: ("golden.json",) for job in started}
     limit = time.monotonic() + 180
-    while True:
-        tests = follower.poll()
-        if until(tests) if until else all(it.over for it in tests):
-            return {it.entry.test.case: it for it in tests}
+    while not until(tests := jobs.poll(slurm, started, expected, early=early)):
         assert time.monotonic() < limit, tests
         nap(0)
+    return {test.job.test.case: test for test in tests}
 
 
 def nap(_: float) -> None:

@@ -11,7 +11,6 @@ from importlib.resources import files
 from typing import Any
 
 from runbook_lib.images.compare import Component, version_numbers
-from runbook_lib.pins.repositories import UserOverlay
 
 #: The exit status of a run whose overlay could not be installed.
 INVALID = 86
@@ -75,41 +74,32 @@ def _table() -> tuple[Mapping[str, Any], ...]:
     return tuple(tomllib.loads(text)["overlay"])
 
 
-def known_names() -> tuple[str, ...]:
-    """Return the names of the components that have an overlay."""
-    return tuple(row["name"] for row in _table())
-
-
 def plan_overlays(
-    changes: Iterable[Component], own: Sequence[UserOverlay] = ()
+    changes: Iterable[Component], named: Mapping[str, str]
 ) -> tuple[tuple[Overlay, ...], tuple[str, ...]]:
     """Return the overlays for the changes between two images, and the components that cannot be swapped, with reasons.
 
-    ``own`` are the overlays in the user's pins file, which replace built-in overlays of the same name.
+    ``named`` are further components with their old versions, which the images do not name: those of the table, and
+    packages whose module has the package's name.
     """
     components = {component.name: component for component in changes}
     cuda = components.get("CUDA", Component("CUDA", "", ""))
-    names = {overlay.name for overlay in own}
+    known = {row["name"] for row in _table()}
+    packages = [
+        {"name": name, "wheel": {"any": f"{name}=={{version}}"}, "module": name.replace("-", "_")}
+        for name in named if name not in known
+    ]  # fmt: skip
     overlays, suspects = [], []
-    for row in _table():
+    for row in (*_table(), *packages):
         component = components.pop(row.get("component", ""), None)
-        if component is None or component.old == component.new or row["name"] in names:
+        if row["name"] in named:
+            component = Component(row["name"], named[row["name"]], component.new if component else "")
+        if component is None or component.old == component.new:
             continue
-        reason = _obstacle(row, component, cuda)
-        if reason:
+        if reason := _obstacle(row, component, cuda):
             suspects.append(f"{component.name} {component.old or '?'} → {component.new or '?'}: {reason}")
         else:
             overlays.append(_overlay(row, component, cuda.new))
-    for overlay in own:
-        rows = [row for row in _table() if row["name"] == overlay.name]
-        row = {"wheel": {"any": overlay.requirement}, "module": overlay.module}
-        if rows and not overlay.requirement:
-            row = dict(rows[0])
-        elif not overlay.requirement or not (overlay.module or rows):
-            suspects.append(f"{overlay.name}: the pins file has no requirement and module for it")
-            continue
-        component = Component(overlay.name, overlay.old, overlay.new)
-        overlays.append(_overlay({**row, "name": overlay.name}, component, cuda.new))
     for component in components.values():
         if component.old != component.new:
             suspects.append(f"{component.name} {component.old or '?'} → {component.new or '?'}: it cannot be swapped")
@@ -123,8 +113,8 @@ def _obstacle(row: Mapping[str, Any], component: Component, cuda: Component) -> 
     majors = {version_numbers(version)[:1] for version in (cuda.old, cuda.new)}
     if row.get("same_cuda") and len(majors) > 1:
         return "its library is different for each major version of CUDA"
-    old, new = (version_numbers(version)[: row["numbers"]] for version in (component.old, component.new))
-    if old == new:
+    old, new = (version_numbers(version)[: row.get("numbers", 0)] for version in (component.old, component.new))
+    if old and old == new:
         return "in the container the old version would report the same as the new one"
     if "any" not in row["wheel"] and _major(cuda.new) not in row["wheel"]:
         return f"no wheel is known for CUDA {cuda.new or 'of this image'}"

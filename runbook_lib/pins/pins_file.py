@@ -23,7 +23,7 @@ from runbook_lib.pins.finders import (
     YamlValue,
     literal_text,
 )
-from runbook_lib.pins.repositories import FILE, TITLE, Repository, RepositoryCi, UserOverlay
+from runbook_lib.pins.repositories import FILE, TITLE, Repository, RepositoryCi
 from runbook_lib.pins.sites import PinnedImage, PinSite, Sites
 from runbook_lib.text import untrusted_regex, user_file
 from runbook_lib.text.user_file import Keys, UserFile, load_schema
@@ -55,10 +55,9 @@ def parse(text: str, name: str, origin: str = FILE) -> Repository:
             expected = f"at least one pin of {image.name} of the kind lockstep, with which its others are compared"
             raise file.refusal(("pins",), expected)
     sites = Sites(_with_short_names(images), tuple(pins), platforms=tuple(values.get("platforms", ())))
-    overlays = tuple(UserOverlay(**overlay) for overlay in values.get("overlays", ()))
     return Repository(
         name, sites, title=values.get("title", TITLE), ci=RepositoryCi(tuple(values.get("labels", ()))), origin=origin,
-        overlays=overlays, watch=watch_rules.of(values.get("watch", {})),
+        watch=watch_rules.of(values.get("watch", {})),
     )  # fmt: skip
 
 

@@ -41,17 +41,6 @@ class LaunchScripts:
 
 
 @dataclass(frozen=True)
-class UserOverlay:
-    """A component, declared in a pins file, whose old version ``bisect-image`` can restore in the new image."""
-
-    name: str
-    old: str
-    new: str = ""
-    requirement: str = ""
-    module: str = ""
-
-
-@dataclass(frozen=True)
 class RepositoryCi:
     """The CI of a repository on GitHub.
 
@@ -98,7 +87,7 @@ class Repository:
     """The facts about a repository that a bump needs.
 
     ``title`` is that of commit and pull request, ``lts_title`` the title of an LTS bump if it differs.  ``origin`` is
-    the pins file that declares the repository, and may add ``overlays`` and ``watch``.
+    the pins file that declares the repository, and may add ``watch``.
     """
 
     name: str
@@ -108,7 +97,6 @@ class Repository:
     ci: RepositoryCi = field(default_factory=RepositoryCi)
     tests: RepositoryTests = field(default_factory=RepositoryTests)
     origin: str = ""
-    overlays: tuple[UserOverlay, ...] = ()
     watch: WatchRules = field(default_factory=WatchRules)
 
     def inapplicable(self, step: str) -> str:

@@ -8,7 +8,6 @@ import pytest
 
 from runbook_lib.bisect.overlays import INVALID, Overlay, invalidity, plan_overlays, script
 from runbook_lib.images.compare import Component
-from runbook_lib.pins.repositories import UserOverlay
 
 CUDA = Component("CUDA", "13.2.0.046", "13.2.1.010")
 NCCL = Component("NCCL", "2.29.7", "2.30.4")
@@ -48,27 +47,24 @@ SOME = Overlay("nccl", "2.29.7", "2.30.4", "nvidia-nccl-cu13==2.29.7", 3, "print
 def test_a_changed_component_has_an_overlay_or_is_a_suspect(
     changes: list[Component], requirements: list[str], suspects: list[str]
 ) -> None:
-    overlays, remaining = plan_overlays(changes)
+    overlays, remaining = plan_overlays(changes, {})
     installed = [overlay.requirement for overlay in overlays]
     assert [requirement for requirement in requirements if requirement not in installed] == []
     assert sorted(sentence.split(" ", 1)[0] for sentence in remaining) == sorted(suspects)
 
 
-def test_a_pins_file_adds_overlays_and_replaces_ours() -> None:
-    own = (
-        UserOverlay("flash-attn", "2.7.4"),
-        UserOverlay("apex", "25.04"),
-        UserOverlay("nccl", "2.28.9", requirement="own-nccl=={version}", module="x"),
-        UserOverlay("unknown", "1"),
-    )
-    overlays, suspects = plan_overlays([CUDA, NCCL], own)
+def test_named_components_have_overlays_too() -> None:
+    named = {"flash-attn": "2.7.4", "apex": "25.04", "nccl": "2.28.9", "my-kernels": "1.2"}
+    overlays, suspects = plan_overlays([CUDA, NCCL], named)
     by_name = {overlay.name: overlay.requirement for overlay in overlays}
-    assert by_name["flash-attn"] == "flash-attn==2.7.4"
-    assert by_name["apex"] == "git+https://github.com/NVIDIA/apex.git@25.04"
+    assert by_name == {
+        "flash-attn": "flash-attn==2.7.4", "apex": "git+https://github.com/NVIDIA/apex.git@25.04",
+        "nccl": "nvidia-nccl-cu13==2.28.9", "my-kernels": "my-kernels==1.2",
+    }  # fmt: skip
+    assert {overlay.module for overlay in overlays} >= {"my_kernels", "flash_attn"}
     for text in (script(overlays, "/x"), "\n".join(line for each in overlays for line in each.dockerfile_lines())):
         assert "APEX_CUDA_EXT=1" in text
-    assert by_name["nccl"] == "own-nccl==2.28.9"
-    assert [sentence for sentence in suspects if "unknown" in sentence] != []
+    assert [sentence.split(" ", 1)[0] for sentence in suspects] == ["CUDA"]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from papermill.iorw import load_notebook_node
 from papermill.parameterize import parameterize_notebook
 
 from runbook_lib.cli.__main__ import main
-from runbook_lib.compute.slurm import batch_files
+from runbook_lib.compute.slurm.batch_files import job_files
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
@@ -197,10 +197,12 @@ def test_a_batch_file_holds_no_command_of_a_recipe_s_name(field: str) -> None:
     site = Site("/shared/checkout", "/shared/results", image="/shared/a.sqsh")
     for name in NAMES.values():
         workload = replace(Workload("r.yaml", "gpt", "a", "dev", "dgx_h100", (), 2, 8, 3600, "true"), **{field: name})
-        made = []
+        made: dict[Path, str] = {}
         with contextlib.suppress(RunbookError):
-            made = batch_files.arrays([(workload, Connections(1, "a rule"))], site)
-        for text in (text for array in made for text in array.files.values()):
+            made = job_files(
+                workload, Connections(1, "a rule"), site, Path("/r", workload.name, "1"), Path("/r/tree.tar")
+            )
+        for text in made.values():
             assert subprocess.run(["bash", "-n"], input=text.encode("utf-8", "replace")).returncode == 0
             for line in text.splitlines():
                 assert CANARY not in line or line.startswith("#"), line

@@ -13,6 +13,7 @@ from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.places import WorkPlace, detect_machine
 from runbook_lib.compute.slurm import selection
 from runbook_lib.compute.slurm.client import Slurm
+from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.tasks import TABLE
 from runbook_lib.compute.work_image import WorkImage
@@ -21,8 +22,9 @@ from runbook_lib.git import commit_changes
 from runbook_lib.images.compare import Component, versions
 from runbook_lib.images.families import edition
 from runbook_lib.images.reference import ImageRef
-from runbook_lib.recipes import rows, workloads
+from runbook_lib.recipes import rows
 from runbook_lib.recipes.parallelism import Connections
+from runbook_lib.recipes.workloads import Workload
 from runbook_lib.world.bump_branch import BumpBranch
 
 #: Seconds that a run may take to end after its limit.
@@ -46,29 +48,26 @@ class SearchFacts:
 
     def advance(self) -> Point | Conclusion:
         """Return the next point to run, or the conclusion; runs without a value reduce the budget."""
-        uncounted = sum(bool(run.outcome) for run in self.ledger.runs.values()) - len(self.ledger.counted())
-        components = tuple(overlay.name for overlay in self.ledger.overlays or ())
-        tags = tuple(self.ledger.images)
-        problem = Problem(tags, components, self.request.measure.higher_is_better, self.request.runs - uncounted)
-        answer = advance(problem, self.ledger.counted())
-        if isinstance(answer, Conclusion):
-            return answer
-        if self.ledger.lost(answer) >= MAX_LOST:
-            last = [run.reason for run in self.ledger.runs.values() if run.point == answer][-1]
-            return Conclusion("undecided", f"{answer.tag} produced no value in {MAX_LOST} runs; in the last, {last}.")
+        ledger, counted = self.ledger, self.ledger.counted()
+        uncounted = sum(bool(run.outcome) for run in ledger.runs.values()) - len(counted)
+        components = tuple(overlay.name for overlay in ledger.overlays or ())
+        budget = self.request.runs - uncounted
+        answer = advance(Problem(tuple(ledger.images), components, self.request.higher_is_better, budget), counted)
+        if isinstance(answer, Point) and len(lost := ledger.lost(answer)) >= MAX_LOST:
+            reason = f"{answer.tag} produced no value in {MAX_LOST} runs; in the last, {lost[-1].reason}."
+            return Conclusion("undecided", reason)
         return answer
 
     @property
     def gpu_hours(self) -> float:
         """The GPU hours that the runs took; an unfinished run counts with its limit."""
-        hours = 0.0
-        for run in self.ledger.runs.values():
-            hours += self.gpus * run.seconds / 3600 if run.outcome else self._most_of_a_run
-        return hours
+        runs = self.ledger.runs.values()
+        return sum(self.gpus * run.seconds / 3600 if run.outcome else self.gpus * self._hours for run in runs)
 
     @property
-    def _most_of_a_run(self) -> float:
-        return self.gpus * (self.request.minutes * 60 + _ENDING) / 3600
+    def _hours(self) -> float:
+        """The most that a run takes."""
+        return (self.request.minutes * 60 + _ENDING) / 3600
 
     def restored(self, point: Point) -> tuple[Overlay, ...]:
         """Return the overlays of a point."""
@@ -80,38 +79,30 @@ class SearchFacts:
 
     def show(self) -> display.View:
         """Show the images, the maximum cost, and the next run with its script."""
-        request, done = self.request, len(self.ledger.runs)
-        open_runs = max(0, request.runs - done)
-        hours = open_runs * (request.minutes * 60 + _ENDING) / 3600
-        cost = {"max._runs": f"{open_runs} more" if done else request.runs, "max._hours": f"{hours:.1f}"}
+        request, done, ledger = self.request, len(self.ledger.runs), self.ledger
+        left = max(0, request.runs - done)
+        cost = {"max._runs": f"{left} more" if done else request.runs, "max._hours": f"{left * self._hours:.1f}"}
         if self.gpus:
-            cost["max._GPU_hours"] = f"{open_runs * self._most_of_a_run:.1f}"
+            cost["max._GPU_hours"] = f"{left * self.gpus * self._hours:.1f}"
         shown = display.facts(
-            what=request.subject, metric=f"{request.measure.metric}, {self.direction}",
-            where=request.where, results=self.folder, **cost, images=f"{len(self.ledger.images)} at most",
+            what=request.subject, metric=f"{request.metric}, {request.direction}", where=request.where,
+            results=self.folder, **cost, images=f"{len(ledger.images)} at most",
         )  # fmt: skip
         shown += display.notes(self.problems, title="Nothing can be run")
-        shown += display.table([{"tag": tag, "image": image} for tag, image in self.ledger.images.items()])
-        shown += display.notes(self.ledger.suspects, title="Remaining suspects")
-        if self.ledger.overlays:
+        shown += display.table([{"tag": tag, "image": image} for tag, image in ledger.images.items()])
+        shown += display.notes(ledger.suspects, title="Remaining suspects")
+        if ledger.overlays:
             columns = {"component": "name", "old": "old", "new": "new", "put_in": "requirement"}
-            shown += display.table(display.rows(self.ledger.overlays, **columns))
+            shown += display.table(display.rows(ledger.overlays, **columns))
         return shown + self._next()
 
-    @property
-    def direction(self) -> str:
-        """The direction of the metric, in words."""
-        if self.request.measure.metric == "exit":
-            return "0 is good"
-        return "higher is better" if self.request.measure.higher_is_better else "lower is better"
-
     def _next(self) -> display.View:
-        answer = self.advance()
-        if isinstance(answer, Conclusion) and self.ledger.pending is None:
+        answer = self.ledger.pending or self.advance()
+        if isinstance(answer, Conclusion):
             if answer.verdict == "tag only" and self.ledger.overlays is None:
                 return display.note("The next action is to compare the two neighbouring images.")
             return display.note("The search is over: no more runs are needed.")
-        run = self.ledger.pending or self.new_run(answer)  # type: ignore[arg-type]
+        run = answer if isinstance(answer, LedgerRun) else self.new_run(answer)
         title = f"Run {run.number}: {run.point.tag}"
         if run.point.restored:
             title += f" with the old {', '.join(run.point.restored)}"
@@ -133,15 +124,15 @@ def read_search(branch: BumpBranch, request: BisectRequest, site: Site) -> Searc
     ledger = RunLedger(folder)
     if not ledger.images:
         _read_images(branch, request, ledger)
-    gpus = 0 if request.measure.program else site.session.allocation.gpus
+    gpus = 0 if request.is_practice else site.session.allocation.gpus
     facts = SearchFacts(branch, request, folder, ledger, gpus)
+    if request.where == "slurm" and not site.results:
+        return replace(facts, problems=("Slurm needs results in the site file: a folder visible to all nodes.",))
     if request.where == "slurm":
-        if not site.results:
-            return replace(facts, problems=("Slurm needs results in the site file: a folder visible to all nodes.",))
-        return _on_slurm(branch, facts, request, site)
+        return _on_slurm(facts, site)
     if request.where == "command":
         return replace(facts, place=LocalPlace(request, folder, branch.checkout.path))
-    return _in_container(branch, facts, request)
+    return _in_container(facts)
 
 
 def _read_images(branch: BumpBranch, request: BisectRequest, ledger: RunLedger) -> None:
@@ -163,8 +154,7 @@ def _read_images(branch: BumpBranch, request: BisectRequest, ledger: RunLedger) 
 
 def compare_neighbours(facts: SearchFacts, step: tuple[str, str]) -> tuple[tuple[Overlay, ...], tuple[str, ...]]:
     """Return overlays for the components that differ between a step's images, and those that cannot be swapped."""
-    repository = facts.branch.bump.repository
-    sites = repository.sites
+    sites = facts.branch.bump.repository.sites
     with facts.branch.services.registry(ImageRef.parse(f"{sites.image}:{step[1]}")) as registry:
         old, new = (registry.image(tag) for tag in step)
     if old is None or new is None:
@@ -173,44 +163,41 @@ def compare_neighbours(facts: SearchFacts, step: tuple[str, str]) -> tuple[tuple
     if not shared:
         raise CannotTell("The two neighbouring images have no platform in common.")
     before, after = versions(old.platforms[shared[0]]), versions(new.platforms[shared[0]])
-    components = [Component(name, before[name], after[name]) for name in before]
-    own = {overlay.name: overlay for overlay in (*repository.overlays, *facts.request.components)}
-    return plan_overlays(components, tuple(own.values()))
+    return plan_overlays([Component(name, before[name], after[name]) for name in before], facts.request.components)
 
 
-def _in_container(branch: BumpBranch, facts: SearchFacts, request: BisectRequest) -> SearchFacts:
-    machine = detect_machine()
-    image = WorkImage.parse(facts.ledger.images[str(request.bad)])
+def _in_container(facts: SearchFacts) -> SearchFacts:
+    branch, machine, problems = facts.branch, detect_machine(), list[str]()
     if machine.engine is None:
         reason = "Neither docker nor podman works on this machine."
         if machine.container:
             reason = f"This machine is itself a container ({machine.container}), which cannot start others."
-        problem = f"{reason} Run this where docker or podman works, or on a cluster, with results in the site file."
-        facts = replace(facts, problems=(problem,))
+        advice = "Run this where docker or podman works, or on a cluster, with results in the site file."
+        problems.append(f"{reason} {advice}")
     container = WorkPlace(
-        "local", branch.bump.repository, image, str(branch.checkout.path), machine, also=(str(facts.folder),),
-        allocation=Allocation(gpus=facts.gpus),
+        "local", branch.bump.repository, WorkImage.parse(facts.ledger.images[str(facts.request.bad)]),
+        str(branch.checkout.path), machine, also=(str(facts.folder),), allocation=Allocation(gpus=facts.gpus),
     )  # fmt: skip
-    return replace(facts, place=LocalPlace(request, facts.folder, branch.checkout.path, container))
+    place = LocalPlace(facts.request, facts.folder, branch.checkout.path, container)
+    return replace(facts, place=place, problems=tuple(problems))
 
 
-def _on_slurm(branch: BumpBranch, facts: SearchFacts, request: BisectRequest, site: Site) -> SearchFacts:
-    client, problems = Slurm(), list[str]()
-    if not client.runs_containers():
-        problems.append(TABLE["missing"]["pyxis"])
-    if request.measure.test:
-        workload, connections = _test_of(branch, site, request.measure.test)
+def _on_slurm(facts: SearchFacts, site: Site) -> SearchFacts:
+    client, request, branch = Slurm(), facts.request, facts.branch
+    problems = () if client.runs_containers() else (TABLE["missing"]["pyxis"],)
+    if request.is_test:
+        test = _test_of(branch, site, request.subject)
     else:
         nodes, connections = site.session.allocation, Connections(None, "The command configures its own connections.")
-        workload = workloads.Workload(
+        test = SelectedTest(Workload(
             "the parameter test", "bisect", request.key, branch.bump.image_type, "any", (), nodes.nodes, nodes.gpus,
-            request.minutes * 60, request.measure.command.replace("{", "{{").replace("}", "}}"),
-        )  # fmt: skip
-    place = SlurmPlace(request, facts.folder, site, client, workload, connections, facts.folder / "tree.tar")
-    return replace(facts, gpus=workload.nodes * site.gpus_for(workload), place=place, problems=tuple(problems))
+            request.minutes * 60, request.command.replace("{", "{{").replace("}", "}}"),
+        ), connections)  # fmt: skip
+    place = SlurmPlace(request, facts.folder, site, client, test.test, test.connections)
+    return replace(facts, gpus=test.test.nodes * site.gpus_for(test.test), place=place, problems=problems)
 
 
-def _test_of(branch: BumpBranch, site: Site, words: str) -> tuple[workloads.Workload, Connections]:
+def _test_of(branch: BumpBranch, site: Site, words: str) -> SelectedTest:
     """Return the test named ``model/case@platform`` in the recipes on the bump's branch."""
     name, _, platform = words.partition("@")
     texts = branch.texts(commit_changes.list_files(branch.checkout, branch.start, rows.FOLDER))
@@ -221,7 +208,7 @@ def _test_of(branch: BumpBranch, site: Site, words: str) -> tuple[workloads.Work
     test = selection.prepare(tests[0], branch.texts([config])[config], site)
     if test.obstacle:
         raise Refused(f"{words} cannot run there: {test.obstacle}")
-    return test.test, test.connections
+    return test
 
 
 def reread(facts: SearchFacts) -> SearchFacts:

@@ -60,8 +60,7 @@ class RunLedger:
         self.suspects: tuple[str, ...] = ()
         try:
             for line in self.path.read_text("utf-8").splitlines():
-                self._apply(json.loads(line))
-                self.lines.append(line)
+                self._apply(line)
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -72,32 +71,38 @@ class RunLedger:
 
     def add(self, entry: Mapping[str, Any]) -> None:
         """Append a line, and wait until it is on disk."""
-        line = json.dumps(entry, sort_keys=True)
-        self._apply(json.loads(line))
-        self.lines.append(line)
+        self._apply(json.dumps(entry, sort_keys=True))
         files.write(self.path, "\n".join([*self.lines, ""]))
 
-    def _apply(self, entry: Mapping[str, Any]) -> None:
+    def _apply(self, line: str) -> None:
+        entry = json.loads(line)
         match entry["kind"]:
             case "images":
                 self.images = dict(entry["images"])
             case "components":
-                overlays = [{**data, "variables": tuple(data.get("variables", ()))} for data in entry["overlays"]]
-                self.overlays = tuple(Overlay(**data) for data in overlays)
+                self.overlays = tuple(
+                    Overlay(**{**data, "variables": tuple(data["variables"])}) for data in entry["overlays"]
+                )
                 self.suspects = tuple(entry["suspects"])
             case "submit" | "end":
                 run = entry["run"]
                 point = Point(run["point"]["tag"], tuple(run["point"]["restored"]))
                 self.runs[run["number"]] = LedgerRun(**{**run, "point": point})
+        self.lines.append(line)
+
+    @property
+    def submissions(self) -> int:
+        """The number of lines that announce a run."""
+        return sum(json.loads(line)["kind"] == "submit" for line in self.lines)
 
     @property
     def pending(self) -> LedgerRun | None:
         """The run that was submitted and has not ended."""
         return next((run for run in self.runs.values() if not run.outcome), None)
 
-    def lost(self, point: Point) -> int:
-        """Return the number of a point's runs that produced no value."""
-        return sum(run.outcome == "lost" for run in self.runs.values() if run.point == point)
+    def lost(self, point: Point) -> list[LedgerRun]:
+        """Return a point's runs that produced no value."""
+        return [run for run in self.runs.values() if run.point == point and run.outcome == "lost"]
 
     def counted(self) -> list[Trial]:
         """Return the runs as the search counts them; a point whose overlay never produces a value is invalid."""
@@ -105,6 +110,6 @@ class RunLedger:
         for run in self.runs.values():
             if run.outcome == "value":
                 runs.append(Trial(run.point, run.value))
-            elif run.outcome == "invalid" or (run.point.restored and self.lost(run.point) == MAX_LOST):
+            elif run.outcome == "invalid" or (run.point.restored and len(self.lost(run.point)) == MAX_LOST):
                 runs.append(Trial(run.point, None))
         return runs

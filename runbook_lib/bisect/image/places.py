@@ -12,6 +12,7 @@ import shlex
 import statistics
 import subprocess
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -21,17 +22,20 @@ from runbook_lib.bisect.image.ledger import LedgerRun
 from runbook_lib.bisect.image.request import BisectRequest
 from runbook_lib.bisect.overlays import INVALID, Overlay
 from runbook_lib.compute.places import WorkPlace
-from runbook_lib.compute.slurm import batch_files, follow, rounds
+from runbook_lib.compute.slurm import jobs
+from runbook_lib.compute.slurm.batch_files import job_files
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.tasks import make_step
 from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.golden import values as golden_values
-from runbook_lib.recipes import parallelism, workloads
+from runbook_lib.recipes.parallelism import Connections
+from runbook_lib.recipes.workloads import Workload
 from runbook_lib.system import environment
 from runbook_lib.system.files import make_folder, write
 
+Overlays = tuple[Overlay, ...]
 #: The first line that a container prints: without it none was started, and the exit status is not the test's own.
 _STARTED = "runbook-started:"
 _NUMBER = re.compile(r"-?(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE][-+]?[0-9]{1,3})?")
@@ -53,23 +57,10 @@ class RunEnd:
     error: str = ""
 
 
-def inside_script(restored: tuple[Overlay, ...], folder: Path, command: str) -> str:
+def inside_script(restored: Overlays, folder: Path, command: str) -> str:
     """Return the script for the container: install and verify the overlays, then run the command."""
-    lines = [
-        "#!/bin/bash",
-        f'echo "{_STARTED} ${{SLURM_JOB_NODELIST:-$(hostname)}}"',
-        overlays.script(restored, str(folder)),
-        command,
-    ]
-    return "\n".join(filter(None, lines)) + "\n"
-
-
-def fill_script(name: str, **values: str) -> str:
-    """Return one of this package's scripts with a value for each of its ``@NAMES@``."""
-    text = files(__package__).joinpath(name).read_text("utf-8")
-    for key, value in values.items():
-        text = text.replace(f"@{key}@", value)
-    return text
+    started = f'echo "{_STARTED} ${{SLURM_JOB_NODELIST:-$(hostname)}}"'
+    return "\n".join(filter(None, ["#!/bin/bash", started, overlays.script(restored, str(folder)), command])) + "\n"
 
 
 @dataclass(frozen=True)
@@ -81,7 +72,7 @@ class LocalPlace:
     checkout: Path
     container: WorkPlace | None = None
 
-    def command(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> str:
+    def command(self, run: LedgerRun, restored: Overlays) -> str:
         """Return the user's command with the image filled in, or the container engine's command."""
         folder = self.folder / "runs" / str(run.number)
         if self.container is None:
@@ -89,24 +80,20 @@ class LocalPlace:
                 "image": run.image, "overlay": str(folder / "overlay.sh"), "tag": run.point.tag,
                 "restored": ",".join(f"{overlay.name}={overlay.old}" for overlay in restored),
             }  # fmt: skip
-            command = self.request.measure.program or self.request.measure.command
+            command = self.request.command
             return re.sub(r"\{(image|overlay|tag|restored)\}", lambda match: shlex.quote(values[match[1]]), command)
         container = replace(self.container, image=replace(self.container.image, name=run.image))
         step = make_step("run", {**container.values, "words": ("bash", str(folder / "inside.sh"))})
         return f"exec {shlex.join(container.command(step))}"
 
-    def finish(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> RunEnd:
+    def finish(self, run: LedgerRun, restored: Overlays) -> RunEnd:
         """Start a run unless it is already claimed, and wait until it ends."""
-        folder, overlay_folder = self.folder / "runs" / str(run.number), self.folder / "overlays"
-        if not (folder / "claim").exists():
+        folder = self.folder / "runs" / str(run.number)
+        if (folder / "claim").exists():
+            print(f"Run {run.number} was started before: waiting for it.")
+        else:
             make_folder(folder)
-            texts = {
-                "inside.sh": inside_script(restored, overlay_folder, self.request.measure.command),
-                "run.sh": fill_script("run.sh", FOLDER=shlex.quote(str(folder)), MINUTES=str(self.request.minutes)),
-                "command.sh": f"cd {shlex.quote(str(self.checkout))} || exit 1\n{self.command(run, restored)}\n",
-                "overlay.sh": overlays.script(restored, str(overlay_folder)),
-            }
-            for name, text in texts.items():
+            for name, text in self._files(folder, run, restored).items():
                 write(folder / name, text)
             # Its own session, so that the run continues if this process is killed.
             process = subprocess.Popen(
@@ -114,52 +101,111 @@ class LocalPlace:
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip
             process.wait()
-        else:
-            print(f"Run {run.number} was started before: waiting for it.")
         with open(folder / "lock", "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # held by the run until it has ended
-        output = read_lines(folder / "output.log")
-        end = read_end(folder)
-        if end is None:
+        output, ended = _lines(folder / "output.log"), _lines(folder / "ended")
+        if not ended:
             return RunEnd(None, 0, "", output, "it was killed before it could report its exit status")
-        status, seconds, node = end
-        problem, error = "", last_line(folder / "errors.log")
+        code, seconds, node = ended[0].split()
+        problem, error = "", _last_line(folder / "errors.log")
         if self.container is not None:
-            problem = container_problem(status, output, error)
-        if status == 124 and not problem:
+            problem = _container_problem(int(code), output, error)
+        if code == "124" and not problem:
             problem = f"it took longer than {self.request.minutes} minutes"
-        return RunEnd(status, seconds, node, output, problem, error)
+        return RunEnd(int(code), float(seconds), node, output, problem, error)
+
+    def _files(self, folder: Path, run: LedgerRun, restored: Overlays) -> Mapping[str, str]:
+        """Return a run's files by name."""
+        start, overlay_folder = files(__package__).joinpath("run.sh").read_text("utf-8"), self.folder / "overlays"
+        start = start.replace("@FOLDER@", shlex.quote(str(folder))).replace("@MINUTES@", str(self.request.minutes))
+        return {
+            "inside.sh": inside_script(restored, overlay_folder, self.request.command), "run.sh": start,
+            "command.sh": f"cd {shlex.quote(str(self.checkout))} || exit 1\n{self.command(run, restored)}\n",
+            "overlay.sh": overlays.script(restored, str(overlay_folder)),
+        }  # fmt: skip
 
 
-def read_end(folder: Path) -> tuple[int, float, str] | None:
-    """Return the exit status, duration in seconds and node of a finished run."""
-    lines = read_lines(folder / "ended")
-    if not lines:
-        return None
-    code, seconds, node = lines[0].split()
-    return int(code), float(seconds), node
+@dataclass(frozen=True)
+class SlurmPlace:
+    """A cluster.  ``workload`` is the recipe's test, or the command in that form."""
+
+    request: BisectRequest
+    folder: Path
+    site: Site
+    slurm: Slurm
+    workload: Workload
+    connections: Connections
+
+    @property
+    def tree(self) -> Path:
+        """The commit's archive."""
+        return self.folder / "tree.tar"
+
+    def command(self, run: LedgerRun, restored: Overlays) -> str:
+        """Return the batch file and the script that each of its nodes runs."""
+        return "\n".join(self._files(run, restored).values())
+
+    def finish(self, run: LedgerRun, restored: Overlays) -> RunEnd:
+        """Submit a run as a job unless that was done before, and wait until it ends."""
+        job = jobs.of_folder(self.workload, self._results(run))
+        if job.id is None:
+            (job,) = jobs.submit(self.slurm, [(job, self._files(run, restored))])  # unless Slurm knows its name
+
+        def pause(seconds: float) -> None:
+            deadline = time.monotonic() + seconds
+            while job.code is None and time.monotonic() < deadline:
+                time.sleep(0.2)
+
+        (test,) = jobs.follow(self.slurm, [job], {}, wait=True, sleep=pause)
+        output, error = _lines(job.folder / "node-0.out.log"), _last_line(job.folder / "node-0.err.log")
+        problem = _container_problem(job.code, output, error)
+        if not test.over:
+            raise Unreachable(f"Job {job.id} is still {test.word}. Run the same command again to continue.")
+        if test.state == "TIMEOUT":
+            problem = f"it took longer than {self.request.minutes} minutes"
+        elif test.state not in ("COMPLETED", "FAILED") or job.code is None:  # its node may have failed
+            problem = f"Slurm reports {test.word} for job {job.id}"
+        node = next((line.removeprefix(_STARTED).strip() for line in output if line.startswith(_STARTED)), "")
+        return RunEnd(job.code, _elapsed(job.folder), node, output, problem, error)
+
+    def _results(self, run: LedgerRun) -> Path:
+        return self.folder / "runs" / str(run.number) / "1"
+
+    def _files(self, run: LedgerRun, restored: Overlays) -> Mapping[Path, str]:
+        script = inside_script(restored, self.folder / "overlays", "").replace("{", "{{").replace("}", "}}")
+        workload = replace(self.workload, script=script + self.workload.script, time_limit=self.request.minutes * 60)
+        image = run.image
+        if "@" in image:  # Enroot does not accept digests
+            image = f"{image.partition('@')[0]}:{run.point.tag}"
+        site = replace(self.site, image=WorkImage.parse(image).enroot_address)
+        return job_files(workload, self.connections, site, self._results(run), self.tree)
 
 
-def container_problem(status: int | None, output: list[str], error: str) -> str:
+def _container_problem(status: int | None, output: list[str], error: str) -> str:
     """Return the reason why the container was not started; empty if it was."""
     if any(line.startswith(_STARTED) for line in output):
         return ""
     return f"the container was not started (exit status {status}): {error}"
 
 
-def last_line(path: Path) -> str:
-    """Return the last line of a file, shortened; empty if there is none."""
-    return " ".join(read_lines(path)[-1:])[:200]
+def _last_line(path: Path) -> str:
+    return " ".join(_lines(path)[-1:])[:200]
 
 
-def read_lines(path: Path) -> list[str]:
+def _lines(path: Path) -> list[str]:
     """Return the lines at the end of a file; none if it cannot be read."""
-    return rounds.log_tail(path, _MAX_OUTPUT).decode("utf-8", "replace").splitlines()
+    return jobs.log_tail(path, _MAX_OUTPUT).decode("utf-8", "replace").splitlines()
 
 
-def judge(
-    request: BisectRequest, run: LedgerRun, restored: tuple[Overlay, ...], end: RunEnd, folder: Path
-) -> LedgerRun:
+def _elapsed(folder: Path) -> float:
+    """Return the seconds between the start and the end of a job, by the files that it wrote; 0 if one is missing."""
+    try:
+        return (folder / "ended").stat().st_mtime - (folder / "started").stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def judge(request: BisectRequest, run: LedgerRun, restored: Overlays, end: RunEnd, folder: Path) -> LedgerRun:
     """Return a run with its value, or as invalid or lost with the reason."""
     run = replace(run, status=end.status, node=end.node[:80], seconds=end.seconds)
     invalid = overlays.invalidity(restored, end.output)
@@ -167,18 +213,14 @@ def judge(
         return replace(run, outcome="invalid", reason=invalid[:400])
     if end.problem:
         return replace(run, outcome="lost", reason=end.problem)
-    if request.measure.metric == "exit":
+    if request.metric == "exit":
         return replace(run, outcome="value", value=float(end.status == 0))
     # A test whose golden values drifted fails, but has measured values anyway.
-    if end.status and request.measure.metric == "value":
+    if end.status and request.metric == "value":
         reason = f"it failed with exit status {end.status}, without producing a value: {end.error}"
         return replace(run, outcome="lost", reason=reason.removesuffix(": "))
     try:
-        value = (
-            _last_number(end.output)
-            if request.measure.metric == "value"
-            else _golden_value(folder, request.measure.metric)
-        )
+        value = _last_number(end.output) if request.metric == "value" else _golden_value(folder, request.metric)
     except RunbookError as error:
         return replace(run, outcome="lost", reason=str(error))
     return replace(run, outcome="value", value=value)
@@ -197,7 +239,7 @@ def _last_number(output: list[str]) -> float:
 def _golden_value(folder: Path, metric: str) -> float:
     """Return the median of a metric over a run's golden files, ignoring the first half of the steps."""
     values: list[float] = []
-    for path in sorted(folder.glob("1/*/0/assets/**/*.json")):
+    for path in sorted(folder.glob("1/assets/**/*.json")):
         try:
             series = golden_values.parse(path.read_bytes()).series.get(metric, {})
         except (OSError, golden_values.BadGoldenFile):
@@ -207,69 +249,3 @@ def _golden_value(folder: Path, metric: str) -> float:
     if not values:
         raise RunbookError(f"none of its golden files has {metric}")
     return statistics.median(values)
-
-
-@dataclass(frozen=True)
-class SlurmPlace:
-    """A cluster.  ``workload`` is the recipe's test, or the command in that form; ``tree`` the commit's archive."""
-
-    request: BisectRequest
-    folder: Path
-    site: Site
-    slurm: Slurm
-    workload: workloads.Workload
-    connections: parallelism.Connections
-    tree: Path
-
-    def command(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> str:
-        """Return the batch file and the script that each of its nodes runs."""
-        return "\n".join(self._batch(run, restored).files.values())
-
-    def finish(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> RunEnd:
-        """Submit a run as a job unless that was done before, and wait until it ends."""
-        folder = self.folder / "runs" / str(run.number)
-        submissions = rounds.read(folder)
-        if not submissions:
-            make_folder(folder / "1")
-            if self.tree.exists() and not (folder / "1" / batch_files.TREE).is_symlink():
-                (folder / "1" / batch_files.TREE).symlink_to(self.tree)
-            submissions = rounds.write_round(folder, 1, [self._batch(run, restored)])
-        (entry,) = follow.submit(self.slurm, submissions[0]).entries  # unless Slurm already knows its name
-
-        def pause(seconds: float) -> None:
-            deadline = time.monotonic() + seconds
-            while entry.exit_record is None and time.monotonic() < deadline:
-                time.sleep(0.2)
-
-        (test,) = follow.follow(follow.Follower(self.slurm, [entry]), wait=True, sleep=pause)
-        output, error = read_lines(entry.folder / "node-0.out.log"), last_line(entry.folder / "node-0.err.log")
-        problem = container_problem(test.code, output, error)
-        if not test.over:
-            raise Unreachable(f"Job {entry.job} is still {test.word}. Run the same command again to continue.")
-        if test.state == "TIMEOUT":
-            problem = f"it took longer than {self.request.minutes} minutes"
-        elif test.state not in ("COMPLETED", "FAILED") or entry.exit_record is None:  # its node may have failed
-            problem = f"Slurm reports {test.word} for job {entry.job}"
-        node = next((line.removeprefix(_STARTED).strip() for line in output if line.startswith(_STARTED)), "")
-        return RunEnd(test.code, _elapsed(entry.folder), node, output, problem, error)
-
-    def _batch(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> batch_files.JobArray:
-        folder = self.folder / "runs" / str(run.number)
-        script = inside_script(restored, self.folder / "overlays", "").replace("{", "{{").replace("}", "}}")
-        workload = replace(self.workload, script=script + self.workload.script, time_limit=self.request.minutes * 60)
-        image = run.image
-        if "@" in image:  # Enroot does not accept digests
-            image = f"{image.partition('@')[0]}:{run.point.tag}"
-        mounts = (*self.site.mounts, (str(self.folder), str(self.folder)))
-        image = WorkImage.parse(image).enroot_address
-        site = replace(self.site, results=str(folder / "1"), image=image, images={}, mounts=mounts)
-        (array,) = batch_files.arrays([(workload, self.connections)], site)
-        return array
-
-
-def _elapsed(folder: Path) -> float:
-    """Return the seconds between the start and the end of a job, by the files that it wrote; 0 if one is missing."""
-    try:
-        return (folder / "ended").stat().st_mtime - (folder / "started").stat().st_mtime
-    except OSError:
-        return 0.0

@@ -97,8 +97,8 @@ class BisectResult:
                 groups["\nold ".join([point.tag, *point.restored])] = values
         if not groups:
             return display.note("No run has a value yet.")
-        metric = self.facts.request.measure.metric
-        label = _LABELS.get(metric, f"{metric}, {self.facts.direction}")
+        metric = self.facts.request.metric
+        label = _LABELS.get(metric, f"{metric}, {self.facts.request.direction}")
         return plots.values_by_group(groups, label, highlighted=groups.keys() - set(tags))
 
     def fix(self) -> display.View:
@@ -113,8 +113,8 @@ class BisectResult:
             return ""
         image = self.facts.branch.bump.repository.sites.image
         metric = "the exit status"
-        if request.measure.metric != "exit":
-            metric = f"{request.measure.metric} ({self.facts.direction})"
+        if request.metric != "exit":
+            metric = f"{request.metric} ({self.facts.request.direction})"
         lines = [
             f"Regression between {image}:{conclusion.step[0]} and {image}:{conclusion.step[1]}", "",
             f"Measured: {metric} of {code(request.subject)}.", "", self.sentence, "",

@@ -40,7 +40,7 @@ class Searched:
         """Read the ledger."""
         name, facts = "the search is over, and no run was paid for twice", searches.reread(self.facts)
         result, runs = read_result(facts), len(facts.ledger.runs)
-        submitted = sum('"kind": "submit"' in line for line in facts.ledger.lines)
+        submitted = facts.ledger.submissions
         most, again = facts.request.runs, Next.again(mode="publish")
         evidence = _evidence(result) if runs else Evidence()
         if submitted != runs or runs > most:

@@ -1,6 +1,5 @@
 """The tests from a commit's recipes to run on a cluster, with settings and golden files, and the obstacles to each."""
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -30,13 +29,13 @@ class SelectedTest:
 
 def read_commit_tests(
     branch: BumpBranch, site: Site, words: str
-) -> tuple[tuple[SelectedTest, ...], Mapping[str, str | None], tuple[str, ...]]:
+) -> tuple[tuple[SelectedTest, ...], Mapping[str, str | None], list[str]]:
     """Return the tests that ``words`` select in the recipes, their settings and golden files by path, and warnings.
 
     Raises Refused for a test that does not exist.
     """
     paths = commit_changes.list_files(branch.checkout, branch.start, rows.FOLDER, file_names.FOLDER)
-    candidates, problems = read_tests(branch.texts([path for path in paths if path.startswith(rows.FOLDER)]))
+    candidates, warnings = read_tests(branch.texts([path for path in paths if path.startswith(rows.FOLDER)]))
     workloads = select(candidates, words, site.platform, branch.bump.image_type)
     settings = branch.texts({config_of(test) for test in workloads})
     tests: list[SelectedTest] = []
@@ -49,9 +48,7 @@ def read_commit_tests(
         tests.append(test)
         names.add(workload.name)
         golden.update(golden_files(workload, paths))
-    used, readable = ({test.recipe for test in listed} for listed in (workloads, candidates))
-    warnings = [problems[path] for path in problems if path in used or path not in readable]
-    return tuple(tests), {**branch.texts(golden), **settings}, tuple(itertools.chain.from_iterable(warnings))
+    return tuple(tests), {**branch.texts(golden), **settings}, warnings
 
 
 def golden_files(test: Workload, paths: Iterable[str]) -> list[str]:
@@ -65,38 +62,38 @@ def golden_files(test: Workload, paths: Iterable[str]) -> list[str]:
     return files
 
 
-def read_tests(texts: Mapping[str, str | None]) -> tuple[tuple[Workload, ...], Mapping[str, tuple[str, ...]]]:
-    """Return all tests of these recipes; and by path the problems of each recipe, as sentences.
-
-    ``texts`` are by path.  A recipe that cannot be read has no tests.
-    """
+def read_tests(texts: Mapping[str, str | None]) -> tuple[list[Workload], list[str]]:
+    """Return all tests of these recipes, by path, and a sentence on each recipe that cannot be read."""
     tests: list[Workload] = []
-    problems: dict[str, tuple[str, ...]] = {}
+    problems: list[str] = []
     for path, text in texts.items():
         if not path.endswith((".yaml", ".yml")):
             continue
         try:
             tests += [test for test in read(path, text or "") if test.gpus and test.nodes and test.script.strip()]
-            problems[path] = rows.problems(rows.rows(path, text or ""))
         except RunbookError as error:
-            problems[path] = (f"{error} Its tests are left out.",)
-    return tuple(tests), problems
+            problems.append(f"{error} Its tests are left out.")
+    return tests, problems
 
 
 def select(tests: Sequence[Workload], words: str, platform: str, environment: str) -> tuple[Workload, ...]:
-    """Return the tests named by ``words``, in the same order, on one platform (empty: any) in one environment.
+    """Return the tests named by ``words``, in the same order, on one platform in one environment.
 
     ``words`` are comma-separated or separated by spaces: ``bump``, scopes, and tests as ``case`` or ``model/case``.
     Raises Refused for a word without a test for this platform and environment.
     """
-    candidates = []
-    for test in tests:
-        if test.environment == environment and platform in ("", "".join(test.platform.split())):
-            candidates.append(test)
+    wanted = (environment, platform)
+    # Blanks in the name of a platform are a typo of some recipes.
+    candidates = [test for test in tests if (test.environment, "".join(test.platform.split())) == wanted]
     names = words.replace(",", " ").split()
     for name in names:
-        if not any(_is_named(test, name) for test in candidates):
-            raise Refused(_unknown(name, tests, candidates, platform, environment))
+        if any(_is_named(test, name) for test in candidates):
+            continue
+        if places := sorted({f"{test.platform} ({test.environment})" for test in tests if _is_named(test, name)}):
+            raise Refused(f"{name} runs on {', '.join(places)}, not on {platform} ({environment}).")
+        hint = did_you_mean(name, {word for test in candidates for word in (test.case, *test.scopes)}, 3)
+        advice = "Name a scope such as nightly, a test case, or bump."
+        raise Refused(f"No recipe has the scope or the test {name!r}{hint}. {advice}")
     return tuple(test for test in candidates if any(_is_named(test, name) for name in names))
 
 
@@ -104,19 +101,6 @@ def _is_named(test: Workload, word: str) -> bool:
     if word == BUMP:
         return not coverage.GITHUB.keys().isdisjoint(test.scopes)
     return word in test.scopes or word in (test.case, f"{test.model}/{test.case}", test.name)
-
-
-def _unknown(
-    word: str, tests: Sequence[Workload], candidates: Sequence[Workload], platform: str, environment: str
-) -> str:
-    places = sorted({f"{test.platform} ({test.environment})" for test in tests if _is_named(test, word)})
-    if places:
-        return f"{word} runs on {', '.join(places)}, not on {platform or 'any platform'} ({environment})."
-    names: set[str] = set()
-    for test in candidates:
-        names |= {test.case, *test.scopes}
-    hint = did_you_mean(word, names, 3)
-    return f"No recipe has the scope or the test {word!r}{hint}. Name a scope such as nightly, a test case, or bump."
 
 
 def config_of(test: Workload) -> str:

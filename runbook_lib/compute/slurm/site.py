@@ -19,14 +19,11 @@ from runbook_lib.text import user_file
 
 #: The JSON schema that declares the format, beside this module.
 SCHEMA = "site.schema.json"
-#: Options of ``sbatch`` that follow from the recipes and the other settings.
-_RESERVED = (
-    "account", "array", "chdir", "error", "export", "gpus-per-node", "job-name", "nodes", "ntasks-per-node",
-    "open-mode", "output", "parsable", "partition", "time", "wait", "wrap",
-)  # fmt: skip
+#: Options of ``sbatch`` by which a job is found again, or that the recipes decide.
+_RESERVED = ("--array", "--error", "--export", "--job-name", "--nodes", "--ntasks-per-node", "--output", "--wrap")
 #: Settings that are used as they are given.
 _AS_GIVEN = (
-    "account", "at_once", "gpus", "shared", "master_port", "platform", "early", "engine", "search_image"
+    "account", "partition", "gpus", "shared", "master_port", "platform", "early", "least_gpus", "engine", "search_image"
 )  # fmt: skip
 #: Options by which a user decides how a node's processors are shared.
 _SHARING = re.compile(r"--(?:exclusive|oversubscribe|cpus-per-(?:gpu|task)|mincpus|cores-per-socket)(?:=|$)")
@@ -47,36 +44,30 @@ class Session:
 
 @dataclass(frozen=True)
 class Site:
-    """A cluster.  Paths are absolute and shared between the nodes.
+    """A cluster of one platform.  Paths are absolute and shared between the nodes.
 
-    ``partitions`` and ``images`` are by platform, "" or ``image`` for all others.  ``mounts`` have a path outside, one
-    inside the container, and optionally ``ro``.  Without an image a task runs in the checkout itself, else on an
-    archive of the commit in ``results``.  ``at_once`` limits the running elements of an array, 0 for no limit.
-    ``gpus`` is False if the cluster allocates complete nodes and has no GPU resources; ``gpu_type`` is Slurm's name of
-    the GPUs to request.  Tests whose recipe names fewer GPUs per node get ``least_gpus``, because CI's own runners
-    provide all of theirs.  ``master_port`` is 0 for a separate port per job.  ``options`` are further options of
-    ``sbatch``.  ``shared``: the user vouches that all nodes see the paths.  ``platform`` is the one whose tests run, ""
-    for all; with ``early`` a test ends as soon as its golden values are complete.  ``session`` is for work inside the
-    image.  ``engine`` builds images, "" for the first that works.  ``node_gpus`` are the GPUs of a node, by partition,
-    "" for the default one.  ``in_image`` are folders that the image contains.  For a search, ``search_image`` names the
-    image of each ``{tag}``, and ``components`` are versions in the good image.
+    ``partition`` may name several, with commas.  ``mounts`` have a path outside, one inside the container, and
+    optionally ``ro``.  Without an ``image`` a test runs in the checkout itself, else on an archive of the commit.
+    ``gpus`` is False if the cluster allocates complete nodes and has no GPU resources.  Tests whose recipe names fewer
+    GPUs per node get ``least_gpus``, because CI's own runners provide all of theirs.  ``master_port`` is 0 for a
+    separate port per job.  ``options`` are further options of ``sbatch``.  ``shared``: the user vouches that all nodes
+    see the paths.  With ``early`` a test ends as soon as its golden values are complete.  ``session`` is for work
+    inside the image.  ``engine`` builds images, "" for the first that works.  ``in_image`` are folders that the image
+    contains.  For a search, ``search_image`` names the image of each ``{tag}``, and ``components`` are versions in the
+    good image.
     """
 
     checkout: str
     results: str
     image: str = ""
-    partitions: Mapping[str, str] = field(default_factory=dict)
+    partition: str = ""
     account: str = ""
     mounts: tuple[tuple[str, ...], ...] = ()
-    at_once: int = 0
     gpus: bool = True
     least_gpus: int = 0
     options: tuple[str, ...] = ()
     shared: bool = False
-    node_gpus: Mapping[str, int] = field(default_factory=dict)
     in_image: tuple[str, ...] = ()
-    images: Mapping[str, str] = field(default_factory=dict)
-    gpu_type: str = ""
     master_port: int = 0
     platform: str = "dgx_h100"
     early: bool = False
@@ -85,33 +76,19 @@ class Site:
     search_image: str = ""
     components: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def image_names(self) -> tuple[str, ...]:
-        """The images of all platforms."""
-        return tuple(dict.fromkeys(filter(None, [self.image, *self.images.values()])))
-
-    def image_for(self, platform: str) -> str:
-        """Return the image for a platform, "" if there is none."""
-        return self.images.get("".join(platform.split()), self.image)
-
-    def partition(self, platform: str) -> str:
-        """Return the partition for a platform, several of them comma-separated, "" for the cluster's own choice."""
-        return self.partitions.get("".join(platform.split()), self.partitions.get("", ""))
-
     def gpus_for(self, workload: Workload) -> int:
         """Return the GPUs per node that a test gets here."""
         return workload.gpus and max(workload.gpus, self.least_gpus)
 
-    def exclusive(self, partition: str, gpus: int) -> bool:
+    def exclusive(self, gpus: int) -> bool:
         """Return True if a test with this number of GPUs per node gets its nodes with all processors and memory.
 
         By default Slurm gives one processor per task, which all processes of a node would share.
         """
         if any(_SHARING.match(option) for option in self.options):
             return False
-        sizes = [self.node_gpus.get(name, 0) for name in partition.split(",")]
         # With a fixed port, two tests on a node would collide.
-        return not self.gpus or self.master_port > 0 or (min(sizes) > 0 and max(sizes) <= gpus)
+        return not self.gpus or self.master_port > 0 or 0 < self.session.allocation.gpus <= gpus
 
 
 def read_site(named: str, checkout: Path, env: Mapping[str, str] = os.environ) -> Site:
@@ -139,35 +116,24 @@ def parse(text: str, origin: str, checkout: str) -> Site:
     schema = user_file.load_schema("runbook_lib.compute.slurm", SCHEMA)
     listed = user_file.read(text, schema, "site file", origin).values
     values = {name.replace("-", "_"): value for name, value in listed.items() if value is not None}
-    images = {platform: _image(name) for platform, name in _by_platform(values.get("image", "")).items()}
-    partitions, options = _by_platform(values.get("partition", "")), list[str]()
-    gpu_type, least_gpus = "", values.get("least_gpus", 0)
-    for option in values.get("options", ()):
-        typed = re.fullmatch(r"--gpus-per-node=([\w.-]{1,60}):([1-9][0-9]{0,3})", option)
-        if typed:  # Slurm needs the type, and the number is at least the recipe's
-            gpu_type, least_gpus = typed[1], max(least_gpus, int(typed[2]))
-            continue
-        name = option.removeprefix("--").partition("=")[0]
-        if reserved := [each for each in _RESERVED if each.startswith(name)]:  # Slurm accepts abbreviated names
-            raise RunbookError(
-                f"The option {option!r} in the site file {origin} cannot be passed to sbatch: --{reserved[0]} follows "
-                "from the recipe and the other settings."
-            )
-        options.append(option)
+    if reserved := [each for each in values.get("options", ()) if each.partition("=")[0] in _RESERVED]:
+        raise RunbookError(
+            f"The option {reserved[0]!r} in the site file {origin} cannot be passed to sbatch: it follows from the "
+            "recipe and the other settings. Remove it."
+        )
     return Site(
-        checkout, _folder(values, "results"), image=images.pop("", ""), images=images, partitions=partitions,
-        mounts=tuple(tuple(mount.split(":")) for mount in values.get("mounts", ())), gpu_type=gpu_type,
-        least_gpus=least_gpus, options=tuple(options), in_image=tuple(values.get("in_image", ())),
-        session=_session(values, partitions, origin),
-        components=dict(values.get("components", {})), **{name: values[name] for name in _AS_GIVEN if name in values},
+        checkout, _folder(values, "results"), image=_image(values.get("image", "")),
+        mounts=tuple(tuple(mount.split(":")) for mount in values.get("mounts", ())),
+        options=tuple(values.get("options", ())), in_image=tuple(values.get("in_image", ())),
+        session=_session(values, origin), components=dict(values.get("components", {})),
+        **{name: values[name] for name in _AS_GIVEN if name in values},
     )  # fmt: skip
 
 
-def _session(values: Mapping[str, Any], partitions: Mapping[str, str], origin: str) -> Session:
-    platform = values.get("platform", Site.platform)
+def _session(values: Mapping[str, Any], origin: str) -> Session:
     allocation = Allocation(
         values.get("nodes", Allocation.nodes), values.get("gpus_per_node", Allocation.gpus),
-        values.get("account", ""), partitions.get(platform, partitions.get("", "")), values.get("time", ""),
+        values.get("account", ""), values.get("partition", ""), values.get("time", ""),
     )  # fmt: skip
     variables = tuple(values.get("env", {}).items())
     for name, value in variables:
@@ -180,11 +146,6 @@ def _session(values: Mapping[str, Any], partitions: Mapping[str, str], origin: s
 
 def _folder(values: Mapping[str, Any], key: str) -> str:
     return os.path.expanduser(str(values.get(key, "")).rstrip("/"))
-
-
-def _by_platform(value: str | Mapping[str, str]) -> dict[str, str]:
-    """Return a setting by platform; a single value is for all platforms."""
-    return ({"": value} if value else {}) if isinstance(value, str) else dict(value)
 
 
 def _image(text: str) -> str:

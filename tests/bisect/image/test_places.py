@@ -42,7 +42,7 @@ def test_an_ended_run(
     test = "gpt/a@dgx_h100" if metric == "iteration-time" else "true"
     request = parse(Bump.parse(tag="26.05-py3"), SearchOptions("26.04-py3", test, metric), Site("/c", ""))
     assert request is not None
-    folder = tmp_path / "1/array/0/assets"
+    folder = tmp_path / "1/assets"
     folder.mkdir(parents=True)
     steps = {"start_step": 1, "end_step": 4, "step_interval": 1}
     values = {"iteration-time": {**steps, "values": {"1": 9, "2": 4, "3": 3, "4": 4}}}

@@ -3,13 +3,14 @@
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from runbook_lib.compute.slurm.client import OVER
-from runbook_lib.compute.slurm.follow import GONE, ObservedTest, saved_state
-from runbook_lib.compute.slurm.outcome import MatrixOutcome, conclude, outcome_word
-from runbook_lib.compute.slurm.rounds import RoundTest, Submission
+from runbook_lib.compute.slurm.jobs import GONE, ObservedTest, SlurmJob, saved_state
+from runbook_lib.compute.slurm.outcome import MatrixOutcome, conclude
+from runbook_lib.failures.failure import Failure
 from runbook_lib.failures.patterns import FailureKind
 from runbook_lib.golden.form import Verdict
 from runbook_lib.recipes.workloads import Workload
@@ -21,11 +22,13 @@ CONFIG = "MODEL_ARGS:\n  --tensor-model-parallel-size: 2\n  '--micro-batch-size'
 TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: the cause\n'
 
 
-def entry(folder: Path) -> RoundTest:
-    """A test whose results are in the folder 0."""
-    test = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 1, 8, 60, "true")
+TEST = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 1, 8, 60, "true")
+
+
+def job_in(folder: Path) -> SlurmJob:
+    """A job whose results are in the folder 0."""
     (folder / "0").mkdir(parents=True, exist_ok=True)
-    return RoundTest(test, Submission("array", folder, 1, (test,), 7), 0)
+    return SlurmJob(TEST, folder / "0", 7)
 
 
 def look(
@@ -35,13 +38,19 @@ def look(
     for name, text in (files or {}).items():
         (folder / "0" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "0" / name).write_text(text)
-    now = ObservedTest(entry(folder), state, reason)
+    now = ObservedTest(job_in(folder), state, reason)
     assert now.over == over
     return conclude(now, {FILE: GOLDEN}, (FILE, *more), CONFIG)
 
 
+def word(state: str, cause: FailureKind | None, verdicts: tuple[Verdict, ...], missing: tuple[str, ...]) -> str:
+    failure = Failure("a", "", cause, "") if cause else None
+    judgements = tuple(SimpleNamespace(verdict=verdict) for verdict in verdicts)
+    observed = ObservedTest(SlurmJob(TEST, Path("/x"), 7), state)
+    return MatrixOutcome(observed, failure, judgements, (), missing).word  # type: ignore[arg-type]
+
+
 STATES = (*OVER, "", "PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "A_NEW_STATE", GONE)
-CODES = (None, 0, 1, 137, 143)
 CAUSES: tuple[FailureKind | None, ...] = (None, "golden drift", "unknown", "hang", "flaky infrastructure")
 VERDICTS: tuple[tuple[Verdict, ...], ...] = (
     (), ("unchanged",), ("refresh",), ("held back",), ("refused",), ("unchanged", "refresh"), ("refresh", "refused"),
@@ -50,49 +59,24 @@ VERDICTS: tuple[tuple[Verdict, ...], ...] = (
 
 @pytest.mark.parametrize("state", sorted(STATES))
 def test_no_state_of_slurm_but_success_lets_a_test_pass(state: str) -> None:
-    combinations = itertools.product(CODES, CAUSES, VERDICTS, ((), (FILE,)))
-    for code, cause, verdicts, missing in combinations:
-        word = outcome_word(state, code, cause, verdicts, missing)
-        succeeded = state == "COMPLETED" and code in (None, 0)
-        assert (word == "passed") == (succeeded and not missing and set(verdicts) <= {"unchanged"})
-        if word == "drifted":
+    for cause, verdicts, missing in itertools.product(CAUSES, VERDICTS, ((), (FILE,))):
+        found = word(state, cause, verdicts, missing)
+        succeeded = state == "COMPLETED"
+        assert (found == "passed") == (succeeded and not missing and set(verdicts) <= {"unchanged"})
+        if found == "drifted":
             assert "refresh" in verdicts
             assert succeeded or (state == "FAILED" and cause == "golden drift")
-        assert (word == "not over") == (state not in OVER and state != GONE)
-        assert (word == "unknown") == (state == GONE)
-
-
-@pytest.mark.parametrize(
-    ("state", "code", "cause", "verdicts", "missing", "word"),
-    [
-        ("COMPLETED", 0, None, (), (), "passed"),  # unit tests compare no golden values
-        ("COMPLETED", None, None, ("unchanged",), (), "passed"),  # accounting without exit codes
-        ("COMPLETED", 1, None, ("unchanged",), (), "failed"),
-        ("COMPLETED", 0, "unknown", ("unchanged",), (FILE,), "failed"),
-        ("FAILED", 1, "golden drift", ("unchanged",), (), "failed"),
-        ("FAILED", 137, "golden drift", ("refresh",), (), "drifted"),  # the other node was ended for it
-        ("FAILED", 1, "unknown", ("refresh",), (), "failed"),
-        ("FAILED", 1, "golden drift", (), (), "failed"),
-        ("TIMEOUT", None, "golden drift", ("refresh",), (), "failed"),
-        ("PREEMPTED", 0, None, ("unchanged",), (), "failed"),
-        ("RUNNING", None, None, ("unchanged",), (), "not over"),
-        (GONE, None, "golden drift", ("refresh",), (), "unknown"),
-    ],
-)
-def test_state_exit_status_and_golden_files_decide(
-    state: str, code: int | None, cause: FailureKind | None, verdicts: tuple[Verdict, ...], missing: tuple[str, ...],
-    word: str,
-) -> None:  # fmt: skip
-    assert outcome_word(state, code, cause, verdicts, missing) == word
+        assert (found == "not over") == (state not in OVER and state != GONE)
+        assert (found == "unknown") == (state == GONE)
 
 
 @pytest.mark.parametrize("message", ["", "AssertionError: The following metrics failed: lm loss\n"])
 def test_a_job_that_failed_never_passes_for_unchanged_values(tmp_path: Path, message: str) -> None:
-    files = {"ended": "7 1\n", "job.log": f"started\n{message}", f"assets/{FILE}": GOLDEN}
+    files = {"ended": "1\n", "job.log": f"started\n{message}", f"assets/{FILE}": GOLDEN}
     for name, text in files.items():
         (tmp_path / "0" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "0" / name).write_text(text)
-    outcome = conclude(saved_state(entry(tmp_path)), {FILE: GOLDEN}, (FILE,), CONFIG)
+    outcome = conclude(saved_state(job_in(tmp_path)), {FILE: GOLDEN}, (FILE,), CONFIG)
     assert (outcome.word, outcome.row["outcome"], outcome.row["class"]) == ("failed", "failed", "unknown")
     assert "step 5" not in str(outcome.row["next"])
 
@@ -203,10 +187,10 @@ def test_known_problems_in_a_nodes_log_are_named(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_failed_job_is_queried_for_slurms_reason(tmp_path: Path, log: str, state: str) -> None:
-    test, ended = entry(tmp_path), tmp_path / "0/ended"
+    test, ended = job_in(tmp_path), tmp_path / "0/ended"
     (tmp_path / "0/job.log").write_text(log)
     for text, expected in {
-        "7 143\n": state, "7 0\n": "COMPLETED", **dict.fromkeys(("", "7", "7 x", "a b c"), "")
+        "143\n": state, "0\n": "COMPLETED", **dict.fromkeys(("", "7 1", "x", "-1"), "")
     }.items():  # fmt: skip
         ended.write_text(text)
         assert saved_state(test).state == expected

@@ -23,7 +23,7 @@ products:
 - test_case: [cleans]
   products: [{{environment: [dev], scope: [cleanup], gpus: 0}}]
 """
-TESTS, ODD = read_tests(
+TESTS, UNREADABLE = read_tests(
     {"a.yaml": RECIPE.format(model="gpt"), "b.yaml": RECIPE.format(model="moe"), "x.md": "[", "c.yaml": "["}
 )
 SITE = Site("/c", "/r")
@@ -43,7 +43,6 @@ def test_an_empty_request_has_an_empty_result(asked: str) -> None:
     [
         ("bump", "dgx_h100", "dev", ["gpt/slim", "gpt/full", "moe/slim", "moe/full"]),
         ("bump", "dgx_gb200", "dev", ["gpt/full", "moe/full"]),
-        ("bump", "", "dev", ["gpt/slim", "gpt/full", "gpt/full", "moe/slim", "moe/full", "moe/full"]),
         ("bump", "dgx_h100", "lts", ["gpt/slim", "moe/slim"]),
         ("nightly", "dgx_h100", "dev", ["gpt/full", "gpt/late", "moe/full", "moe/late"]),
         ("late", "dgx_h100", "dev", ["gpt/late", "moe/late"]),
@@ -76,8 +75,8 @@ def test_a_test_of_another_platform_is_refused_with_where_it_runs() -> None:
 
 
 def test_an_unreadable_recipe_file_is_reported() -> None:
-    assert ODD["a.yaml"] == ()
-    assert ODD["c.yaml"][0].endswith("Its tests are left out.")
+    (sentence,) = UNREADABLE
+    assert "c.yaml" in sentence
 
 
 def config(**arguments: int) -> str:

@@ -2,15 +2,15 @@
 @DIRECTIVES@
 set -euo pipefail
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)
-# Elements of an array can share a node, so each has its own port unless the site fixes it.
+# Jobs can share a node, so each has its own port unless the site fixes it.
 MASTER_PORT=@PORT@
 NNODES=$SLURM_NNODES
 GPUS_PER_NODE=@GPUS@
 WORLD_SIZE=$((NNODES * GPUS_PER_NODE))
 export MASTER_ADDR MASTER_PORT NNODES GPUS_PER_NODE WORLD_SIZE
-folder=@FOLDER@/$SLURM_ARRAY_TASK_ID
+folder=@FOLDER@
 # For clusters without accounting: the job's id, and below how it ended.
-echo "$SLURM_ARRAY_JOB_ID" >"$folder/started"
+echo "$SLURM_JOB_ID" >"$folder/started"
 code=0
 # `bash` reads the task's file on each node; each node's output goes into a file of its own.
 srun --ntasks="$NNODES" --ntasks-per-node=1 --kill-on-bad-exit=1 --output="$folder/node-%n.out.log" \
@@ -19,6 +19,6 @@ if [[ $code != 0 && $(scontrol show job "$SLURM_JOB_ID" || :) == *" PreemptTime=
     # The job is being preempted: Slurm ends it, and says so in its log.
     sleep 3600
 fi
-echo "$SLURM_JOB_ID $code" >"$folder/ended.tmp"
+echo "$code" >"$folder/ended.tmp"
 mv "$folder/ended.tmp" "$folder/ended"
 exit "$code"

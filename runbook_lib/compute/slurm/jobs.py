@@ -1,0 +1,254 @@
+"""The jobs of a commit's tests: each is submitted once, and followed to its end.
+
+``<results>/<commit>/<test>/<attempt>`` has a job's files, the ID assigned by Slurm, and how the job ended.  A test's
+newest attempt counts: running it again makes another, so nothing is overwritten.  The files are written before the
+submission and the ID right afterwards.  The job's name, unique for each folder, finds it in the queue between the two.
+
+A poll costs at most one query of the scheduler, regardless of the number of tests.  What a job wrote needs none: how
+it ended, and what Slurm noted in its log.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from runbook_lib.compute.slurm.batch_files import BATCH, job_name
+from runbook_lib.compute.slurm.client import OVER, QueuedJob, Slurm
+from runbook_lib.golden.values import MAX_BYTES, BadGoldenFile, parse
+from runbook_lib.recipes.workloads import Workload
+from runbook_lib.system import files
+from runbook_lib.transport import polling
+
+#: Seconds without a sign of a job that the queue does not list: new jobs and files appear late.
+SILENCE = 120.0
+#: Queries of the queue for a job whose submission got no reply, before it is submitted again.
+_QUERIES = 3
+#: The state of a test if neither Slurm nor its own files show how it ended.
+GONE = "GONE"
+#: Plainer words for states with unclear names.
+_WORDS = {
+    "PENDING": "waiting", "TIMEOUT": "time limit", "DEADLINE": "time limit", "NODE_FAIL": "node failed",
+    "BOOT_FAIL": "node failed", "REVOKED": "cancelled",
+}  # fmt: skip
+#: Messages that Slurm writes to a job's log when it ends the job, the most reliable first.
+_LOG_SIGNS = (
+    ("TIMEOUT", b"DUE TO TIME LIMIT"), ("PREEMPTED", b"DUE TO PREEMPTION"), ("NODE_FAIL", b"DUE TO NODE FAILURE"),
+    ("NODE_FAIL", b"Node failure on"), ("NODE_FAIL", b"srun: error: Task launch for"),
+    ("OUT_OF_MEMORY", b"oom_kill"), ("OUT_OF_MEMORY", b"oom-kill"), ("CANCELLED", b" CANCELLED AT "),
+)  # fmt: skip
+_LOG_TAIL = 16384  # bytes
+
+
+@dataclass(frozen=True)
+class SlurmJob:
+    """An attempt of a test, with the folder of its results.  ``id`` is None before it is submitted."""
+
+    test: Workload
+    folder: Path
+    id: int | None = None
+
+    @property
+    def name(self) -> str:
+        """What Slurm calls it.  Slurm reuses job IDs, but no name."""
+        return job_name(self.folder)
+
+    @property
+    def code(self) -> int | None:
+        """The exit status, written by the job itself at its end."""
+        text = log_tail(self.folder / "ended", 200).decode("utf-8", "replace").strip()
+        return int(text) if text.isdecimal() else None
+
+
+@dataclass(frozen=True)
+class ObservedTest:
+    """The state of a test at the last poll: Slurm's word, GONE, or empty if the queue does not list it yet.
+
+    ``early``: it was cancelled because its golden values were complete.
+    """
+
+    job: SlurmJob
+    state: str = ""
+    reason: str = ""
+    early: bool = False
+
+    @property
+    def over(self) -> bool:
+        """True if the state no longer changes."""
+        return self.state in OVER or self.state == GONE
+
+    @property
+    def pending(self) -> bool:
+        """True if it was submitted and is not over."""
+        return self.job.id is not None and not self.over
+
+    @property
+    def word(self) -> str:
+        """The state in plain words."""
+        if self.early:
+            return "ended early"
+        words = {**_WORDS, "": "not submitted" if self.job.id is None else "submitted"}
+        return words.get(self.state, self.state.lower().replace("_", " "))
+
+
+def attempts(results: Path, test: Workload) -> tuple[SlurmJob, ...]:
+    """Return the attempts of a test, the oldest first; only the newest may have no ID."""
+    numbers = sorted(int(path.name) for path in (results / test.name).glob("[0-9]*") if path.name.isdecimal())
+    return tuple(of_folder(test, results / test.name / str(number)) for number in numbers)
+
+
+def of_folder(test: Workload, folder: Path) -> SlurmJob:
+    """Return a test's job with its ID, written after its submission or by the job itself at its start."""
+    texts = (log_tail(folder / name, 200).decode("utf-8", "replace").strip() for name in ("job", "started"))
+    return SlurmJob(test, folder, next((int(text) for text in texts if text.isdecimal()), None))
+
+
+def submit(
+    slurm: Slurm, jobs: Iterable[tuple[SlurmJob, Mapping[Path, str]]], *,
+    sleep: Callable[[float], None] = time.sleep, say: Callable[[str], object] = print,
+) -> Iterator[SlurmJob]:  # fmt: skip
+    """Write the files of each job, submit it unless the queue has it already, and yield it with its ID.
+
+    An earlier submission may have been interrupted before the ID was written.  Raises Refused if Slurm rejects a job,
+    and Unreachable if its controller stays down.
+    """
+    known = polling.patiently(lambda: _ids(slurm), sleep, say)
+    for job, texts in jobs:
+        number = known.get(job.name)
+        if number is None:
+            for path, text in texts.items():
+                files.make_folder(path.parent)
+                files.write(path, text)
+            number = _submit(slurm, job, sleep, say)
+        files.write(job.folder / "job", f"{number}\n")
+        yield replace(job, id=number)
+
+
+def _submit(slurm: Slurm, job: SlurmJob, sleep: Callable[[float], None], say: Callable[[str], object]) -> int:
+    queries = 0
+
+    def attempt() -> int:
+        nonlocal queries
+        for _ in range(queries):  # after a call without a reply Slurm may have accepted the job
+            if number := _ids(slurm).get(job.name):
+                return number
+            sleep(polling.PAUSE)
+        queries = _QUERIES
+        return slurm.submit(str(job.folder / BATCH))
+
+    return polling.patiently(attempt, sleep, say)
+
+
+def _ids(slurm: Slurm) -> dict[str, int]:
+    return {job.name: job.id for job in slurm.queue()}
+
+
+def unfinished(slurm: Slurm, jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
+    """Return the jobs that wait or run according to the queue, with their IDs."""
+    by_name = {job.name: job for job in jobs}
+    if not by_name:
+        return []
+    listed = [queued for queued in slurm.queue() if queued.name in by_name and queued.state not in OVER]
+    return [replace(by_name[queued.name], id=queued.id) for queued in listed]
+
+
+def cancel(slurm: Slurm, jobs: Sequence[SlurmJob]) -> None:
+    """Ask Slurm to end jobs, whose IDs only the queue may have had."""
+    for job in jobs:
+        files.write(job.folder / "job", f"{job.id}\n")
+    slurm.cancel(job.id for job in jobs if job.id is not None)
+
+
+def poll(
+    slurm: Slurm, jobs: Iterable[SlurmJob], expected: Mapping[str, Sequence[str]], *, early: bool = False
+) -> tuple[ObservedTest, ...]:
+    """Return the state of each test.  Raises Unreachable if Slurm's controller is down.
+
+    ``expected`` maps a test's name to the golden files that it should write; with ``early`` a test is cancelled as soon
+    as all of them are complete.
+    """
+    tests = [saved_state(job) for job in jobs]
+    if any(test.pending for test in tests):
+        listed = {job.name: job for job in slurm.queue()}
+        tests = [_updated(test, listed.get(test.job.name)) if test.pending else test for test in tests]
+    complete: list[int] = []
+    for index, test in enumerate(tests):
+        if test.state not in ("CANCELLED", "RUNNING") or not _has_values(test.job, expected):
+            continue
+        if test.state == "CANCELLED":  # it was ended after it had written its golden values
+            tests[index] = replace(test, state="COMPLETED", reason="", early=True)
+        elif early:
+            complete.append(test.job.id or 0)
+    if complete:
+        slurm.cancel(complete)
+    return tuple(tests)
+
+
+def _updated(test: ObservedTest, found: QueuedJob | None) -> ObservedTest:
+    if found:
+        state = found.state if found.state in OVER or found.state == "PENDING" else "RUNNING"
+        return replace(test, state=state, reason=found.reason)
+    folder = test.job.folder
+    times = [path.stat().st_mtime for path in (folder / "job", folder / "started", folder / "job.log") if path.exists()]
+    if time.time() - max(times, default=0) < SILENCE:
+        return test
+    return replace(test, state=_state_in_log(folder) or GONE)
+
+
+def _has_values(job: SlurmJob, expected: Mapping[str, Sequence[str]]) -> bool:
+    """Return True if all golden files that a test should write are written to their last byte."""
+    names = expected.get(job.test.name, ())
+    try:
+        for name in names:
+            with (job.folder / "assets" / name).open("rb") as file:
+                if parse(file.read(MAX_BYTES + 1)).blank:
+                    return False
+    except (OSError, BadGoldenFile):
+        return False
+    return bool(names)
+
+
+def follow(
+    slurm: Slurm, jobs: Sequence[SlurmJob], expected: Mapping[str, Sequence[str]], *, early: bool = False,
+    wait: bool = False, sleep: Callable[[float], None] = time.sleep, say: Callable[[str], object] = print,
+) -> tuple[ObservedTest, ...]:  # fmt: skip
+    """Return the tests in their current state, or with ``wait`` their final state; ``say`` receives each change.
+
+    Raises Unreachable if Slurm's controller stays down.
+    """
+    return polling.follow(
+        lambda: poll(slurm, jobs, expected, early=early),
+        lambda tests: polling.Observation(_counts(tests), over=not any(test.pending for test in tests)),
+        wait=wait, sleep=sleep, say=say, unreachable="The jobs continue meanwhile. Trying again.",
+    )  # fmt: skip
+
+
+def _counts(tests: Iterable[ObservedTest]) -> str:
+    """Return for example ``3 completed, 2 running``."""
+    words = [test.word for test in tests]
+    return ", ".join(f"{words.count(word)} {word}" for word in sorted(set(words))) or "no test"
+
+
+def saved_state(job: SlurmJob) -> ObservedTest:
+    """Return the final state of a test as its job wrote it, or an empty one."""
+    if job.code is None:
+        return ObservedTest(job)
+    state = (_state_in_log(job.folder) or "FAILED") if job.code else "COMPLETED"
+    return ObservedTest(job, state)
+
+
+def _state_in_log(folder: Path) -> str:
+    """Return the state that Slurm wrote at the end of a job's log; empty if there is none."""
+    tail = log_tail(folder / "job.log")
+    return next((state for state, sign in _LOG_SIGNS if sign in tail), "")
+
+
+def log_tail(path: Path, size: int = _LOG_TAIL) -> bytes:
+    """Return the last bytes of a log; empty if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+            return file.read(size)
+    except OSError:
+        return b""
