@@ -1,8 +1,5 @@
 """From the lines of logs to one cause: what says nothing first, then each class, then what logs look like."""
 
-import io
-import zipfile
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -443,52 +440,7 @@ def test_any_bytes_are_scanned(pieces: list[bytes], step: int) -> None:
     assert (split.lines, split.tail, split.tracebacks) == (complete.lines, complete.tail, complete.tracebacks)
 
 
-_WORDS = st.sampled_from(
-    [
-        "Traceback (most recent call last):", '  File "x.py", line 3, in f', "    g()", "ValueError: x", OOM, "",
-        "E   x",
-        "During handling of the above exception, another exception occurred:", "[rank1]: ", "\x1b[31m", "\r", NOISE,
-        "attempt restart", "FAILED tests/a.py::b", DRIFT, PROGRESS.format(3, "nan"), "Actual values: ", "##[error]x",
-        "Exact comparison of x: FAILED", "Watchdog caught collective operation timeout", "2026-07-01T10:00:00.1Z ",
-    ]
-)  # fmt: skip
-
-
-@given(st.lists(_WORDS, max_size=30), st.booleans())
-def test_lines_in_any_order_are_scanned(words: list[str], together: bool) -> None:
-    found = find(("" if together else "\n").join(words))
-    assert len(found.evidence) <= 30
-    assert found.cause
-
-
 # -- the practice environment ------------------------------------------------------------------------------------
-
-
-def practised(cause: str, kind: str, name: str) -> Failure:
-    """Triage of all logs that a practice job leaves."""
-    job = Job(name, kind, 0, 1, "failure", cause, test_case="tests/unit_tests/moe")
-    with zipfile.ZipFile(io.BytesIO(evidence.archive(job, {}, 1e9))) as packed:
-        logs = {member: packed.read(member) for member in packed.namelist() if member.endswith(".log")}
-    ranks = [scan(data, member, int(member.split("/")[-2])) for member, data in logs.items()]
-    return diagnose.conclude(FailedJob(name), [*ranks, scan(evidence.log(job, 1e9), "the job's log")])
-
-
-@pytest.mark.parametrize(
-    ("cause", "planned", "name", "kind"),
-    [
-        ("drift", "functional", TEST, "golden drift"),
-        ("regression", "functional", TEST, "regression"),
-        ("memory", "functional", TEST, "out of memory"),
-        ("nccl", "functional", TEST, "flaky infrastructure"),
-        ("hang", "functional", TEST, "hang"),
-        ("broken", "functional", TEST, "program error"),
-        ("broken", "lint", "linting", "lint"),
-        ("broken", "build", "cicd-container-build / Build CI container", "container build"),
-        ("broken", "unit", "tests/unit_tests/moe - latest", "unit tests"),
-    ],
-)
-def test_the_practice_ci_is_diagnosed(cause: str, planned: str, name: str, kind: str) -> None:
-    assert practised(cause, planned, name).kind == kind
 
 
 def test_a_refused_deployment_is_reported() -> None:

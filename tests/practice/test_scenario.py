@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 from broken_tests.test_decide import Observed
-from bumping import World, bump_to, git, world
+from bumping import World, git, world
 from test_golden_step import step05
 
 from runbook_lib.bump import push_round
 from runbook_lib.bump.run_ci import RunCi
+from runbook_lib.failures.broken_tests.issue import review_date
 
 TAG = "26.06-py3"
 UNIT = "tests/unit_tests/models/test_practice.py"
@@ -28,16 +29,6 @@ def at(tmp_path: Path) -> Iterator[World]:
         yield made
 
 
-def mark(at: World) -> str:
-    """Leave the unit test to the next image, as upstream does; return the commit, which is a person's."""
-    git(at.checkout.path, "switch", "-q", bump_to(TAG).branch)
-    file = at.checkout.path / UNIT
-    file.write_text(file.read_text().replace("    def ", "    @pytest.mark.flaky_in_dev\n    def "))
-    git(at.checkout.path, "commit", "-qam", "test: Leave out test_shapes with the dev image")
-    git(at.checkout.path, "push", "-q", "origin", bump_to(TAG).branch)
-    return git(at.checkout.path, "rev-parse", "HEAD")
-
-
 def failures(at: World, **told: str) -> dict[str, str]:
     """Job → kind of its failure, as step 6 finds it."""
     step = Observed()
@@ -45,17 +36,30 @@ def failures(at: World, **told: str) -> dict[str, str]:
     return {job.failure.job: job.failure.kind for job in step.facts[0].found.triage.jobs}
 
 
-def test_a_red_unit_test_hides_the_functional_ones_until_somebody_marks_it(at: World) -> None:
+def test_a_red_unit_test_hides_the_functional_ones_until_it_is_decided(at: World) -> None:
     step05(at, tag=TAG)
     assert HIDDEN in at.outcome()
     assert failures(at) == {"tests/unit_tests/models/ - latest": "unit tests"}
-    commit = mark(at)
-    at.run(RunCi(), tag=TAG)
-    assert "a commit that the runbook did not make" in at.outcome()
-    allow = f"foreign-commit:{commit}"
-    at.run(RunCi(), tag=TAG, allow=allow)
+    assert at.said("waiting")[-1]["sentence"].startswith("waiting for a person: 1 failed job to decide")
+    asked = [entry["subject"] for entry in at.said("decision") if entry["question"] == "broken"]
+    assert asked == [f"{UNIT}::TestPractice::test_shapes"]
+    before = (at.checkout.path / UNIT).read_text()
+    failures(at, broken=f"{asked[0]}: wrong with this image")
+    assert [effect for effect in at.effects() if effect != "edit"] == [
+        "issue", "commit", "pull request", "push", "comment",
+    ]  # fmt: skip
+    assert set(at.checks().values()) == {"passed"}
+    number = max(issue.number for issue in at.github().list_issues())
+    comment = f"# Broken: wrong with this image — see issue #{number}, review by {review_date()}."
+    commit = git(at.remote, "rev-parse", "bump/main/dev-26.06-py3")
+    marked = f"    {comment}\n    @pytest.mark.flaky_in_dev\n    def "
+    assert git(at.remote, "show", f"{commit}:{UNIT}") == before.replace("    def ", marked).replace(
+        "import torch", "import pytest\nimport torch"
+    ).rstrip("\n")
+    body = at.github().pulls()[0].body
+    assert f"- `{UNIT}::test_shapes` on `all`: wrong with this image (tracked by #{number})" in body
     at.now[0] += 1000
-    ran = step05(at, tag=TAG, allow=allow)
+    ran = step05(at, tag=TAG)
     assert {(it.job, it.sentence) for it in ran.values.unavailable} == EXPIRED
     verdicts = {it.file: it.verdict for it in ran.values.judged.verdicts.judgements}
     assert verdicts[SLOWER] == "held back"
@@ -64,4 +68,4 @@ def test_a_red_unit_test_hides_the_functional_ones_until_somebody_marks_it(at: W
     assert {upload.expired for upload in at.github().artifacts(run.id)} == {True, False}
     at.github().rerun_failed(run.id)
     at.now[0] += 1000
-    assert step05(at, tag=TAG, allow=allow).values.unavailable == ()
+    assert step05(at, tag=TAG).values.unavailable == ()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.failures.failure import Failure
 from runbook_lib.failures.patterns import FailureKind
 from runbook_lib.golden import run_choice
-from runbook_lib.golden.bisect_offer import ImageSearches
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice import forge
 from runbook_lib.practice.forge import PracticeForge
@@ -76,22 +75,6 @@ def at(tmp_path: Path) -> Iterator[World]:
 
 def issues(at: World) -> tuple[Issue, ...]:
     return at.github().list_issues()
-
-
-@pytest.mark.slow
-def test_an_issue_for_a_gitlab_run_quotes_no_line_of_its_log(at: World) -> None:
-    bump = bump_to(mode="preview", broken=f"{HANG}@dgx_h100: it hangs")
-    found = failures.triage(
-        run_choice.choose_run(pull_request.read_state(bump_branch.find(at.checkout, bump), at.github()))
-    )
-    assert found.run.source is not None
-    internal = replace(found, run=replace(found.run, source=replace(found.run.source, second_ci=object())))
-    for seen, quoted in ((found, True), (internal, False)):
-        named = decide.decide(seen, ImageSearches())
-        (issue,) = named.change.issues.values()
-        (lines,) = (job.failure.evidence for job in seen.jobs if job.test == f"gpt/{HANG}")
-        assert len(lines) > 3
-        assert (max(lines, key=len).strip() in issue.body) is quoted
 
 
 def look(at: World, **parameters: str) -> Readiness:
@@ -284,36 +267,6 @@ def test_an_open_issue_that_names_the_test_or_that_the_reason_names_is_used(at: 
     at.forge.close(other.number)
     with pytest.raises(Refused, match="is closed"):
         step06(at, broken=f"hybrid_mr_tp2_cp2@dgx_h100: see #{other.number}")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("marked", [False, True])
-def test_a_strangers_issue_is_not_taken_for_ours(at: World, marked: bool) -> None:
-    marker = f"<!-- base-image-runbook:broken gpt/{HANG}@dgx_h100 -->" if marked else "Since Monday."
-    title = f"CI failure with base image 26.04-py3: gpt/{HANG} (dev, dgx_h100)"
-    stranger = at.github("contributor-token")
-    theirs = stranger.file_issue(title, marker)
-    step06(at, broken=f"{HANG}@dgx_h100: it hangs")
-    assert at.effects().count("issue") == 1
-    assert f"see issue #{theirs.number}," not in git(at.checkout.path, "show", "HEAD")
-    assert stranger.issue(theirs.number) == theirs
-    # And once more: ours is found.
-    step06(at, broken=f"{HANG}@dgx_h100: it hangs")
-    assert "issue" not in at.effects()
-
-
-@pytest.mark.slow
-def test_the_older_of_two_simultaneous_issues_stays(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    file, count = PracticeForge.file_issue, len(issues(at))
-
-    def both(github: PracticeForge, *asked: Any) -> Issue:
-        file(at.github(), *asked)
-        return file(github, *asked)
-
-    monkeypatch.setattr(PracticeForge, "file_issue", both)
-    step06(at, broken=f"{HANG}@dgx_h100: it hangs")
-    (theirs,) = [issue for issue in issues(at)[count:] if issue.state == "open"]
-    assert f"# Broken: it hangs — see issue #{theirs.number}," in git(at.checkout.path, "show", "HEAD")
 
 
 @pytest.mark.slow
