@@ -30,8 +30,7 @@ _LARGEST_STREAM, _LARGEST_STREAMS = 4 * 2**30, 64 * 2**30  # unpacked bytes of a
 _END = 2048  # bytes that are fetched first: the directory of most golden values
 #: Bytes of a streamed member that are fetched first, fetched later, and unpacked at a time.
 FIRST, _WINDOW, _CHUNK = 2**18, 2**20, 2**17
-#: Members with at most this many bytes between them are fetched in one request, because another would cost more.
-_GAP = 1024
+_LONGEST_HEADER = 1024  # bytes by which a member's own header may be longer than in the directory
 _HEADER = struct.Struct("<4s22xHH")  # before a member's name: a mark, and the bytes of its name and of more
 
 #: Methods that unpack in bounded steps.  zipfile unpacks all others without a limit, and LZMA's own header claims
@@ -146,9 +145,8 @@ class Archive:
 
     def stream(self, entry: zipfile.ZipInfo, first: int) -> Iterator[bytes]:
         """Yield the content of a member in pieces; ``first`` bytes are fetched initially, more on demand."""
-        start = entry.header_offset
         try:
-            yield from _unpacked(entry, _Window(self._file, start, self._ends[start], first))
+            yield from self._pieces(entry, first)
         except _BROKEN as error:
             raise CannotTell(f"{entry.filename} cannot be unpacked ({str(error) or type(error).__name__}).") from error
 
@@ -157,9 +155,9 @@ class Archive:
         # zipfile cuts a name at a zero byte and changes separators; orig_filename is the name in the archive.
         names = Counter(entry.orig_filename for entry in self._all)
         by_name = {entry.orig_filename: entry for entry in reversed(self._all)}
-        budget, chosen = LARGEST_CHOICE, list[zipfile.ZipInfo]()
+        budget = LARGEST_CHOICE
         for name in dict.fromkeys(choose(names)):
-            entry = by_name[name]
+            entry, data = by_name[name], b""
             problem = _problem(entry, LARGEST_CHOICE)
             if not is_safe(name):
                 problem = "its name leads out of the archive's folder"
@@ -167,33 +165,24 @@ class Archive:
                 problem = f"the archive has {names[name]} members of this name"
             elif not problem and entry.file_size + entry.compress_size > budget:
                 problem = f"all of them are larger than {LARGEST_CHOICE // 2**20} MB together"
-            if problem:
-                yield Member(name, problem=problem)
-            else:
+            if not problem:
                 budget -= entry.file_size + entry.compress_size
-                chosen.append(entry)
-        yield from self._contents(sorted(chosen, key=lambda entry: entry.header_offset))
+                try:
+                    data = b"".join(self._pieces(entry, LARGEST_CHOICE))
+                    problem = "" if len(data) == entry.file_size else "its size differs from the archive's directory"
+                except _BROKEN as error:
+                    problem = f"it cannot be unpacked ({str(error) or type(error).__name__})"
+            yield Member(name, problem=problem) if problem else Member(name, data)
 
-    def _contents(self, entries: list[zipfile.ZipInfo]) -> Iterator[Member]:
-        """Yield the contents of members in the order of their places.  Neighbours are fetched together."""
-        begin, end, data = 0, -1, b""
-        for index, entry in enumerate(entries):
-            if entry.header_offset >= end:
-                begin = end = entry.header_offset
-                for neighbour in entries[index:]:
-                    if neighbour.header_offset - end > _GAP:
-                        break
-                    end = self._ends[neighbour.header_offset]
-                data = self._file.part(begin, end - begin)
-            raw = io.BytesIO(data[entry.header_offset - begin : self._ends[entry.header_offset] - begin])
-            name, problem, content = entry.orig_filename, "", b""
-            try:
-                content = b"".join(_unpacked(entry, raw))
-            except _BROKEN as error:
-                problem = f"it cannot be unpacked ({str(error) or type(error).__name__})"
-            if not problem and len(content) != entry.file_size:
-                problem = "its size differs from the archive's directory"
-            yield Member(name, problem=problem) if problem else Member(name, content)
+    def _pieces(self, entry: zipfile.ZipInfo, first: int) -> Iterator[bytes]:
+        raw: Any = _Window(self._file, entry.header_offset, self._ends[entry.header_offset], first)
+        mark, *lengths = _HEADER.unpack(raw.read(_HEADER.size))
+        if mark != b"PK\3\4":
+            raise zipfile.BadZipFile("its header is missing")
+        raw.read(sum(lengths))
+        with zipfile.ZipExtFile(raw, "r", entry) as member:
+            while piece := member.read1(_CHUNK):
+                yield piece
 
 
 def is_safe(name: str) -> bool:
@@ -210,17 +199,6 @@ def modified(entry: zipfile.ZipInfo) -> float:
         return 0.0
 
 
-def _unpacked(entry: zipfile.ZipInfo, raw: Any) -> Iterator[bytes]:
-    """Yield the content of a member in pieces; ``raw`` reads its bytes, from its own header on."""
-    mark, *lengths = _HEADER.unpack(raw.read(_HEADER.size))
-    if mark != b"PK\3\4":
-        raise zipfile.BadZipFile("its header is missing")
-    raw.read(sum(lengths))
-    with zipfile.ZipExtFile(raw, "r", entry) as member:
-        while piece := member.read1(_CHUNK):
-            yield piece
-
-
 def _ends_of_members(entries: list[zipfile.ZipInfo], start_of_directory: int) -> dict[int, int]:
     """Return the latest possible end of each member, in bytes, by its start.
 
@@ -234,8 +212,7 @@ def _ends_of_members(entries: list[zipfile.ZipInfo], start_of_directory: int) ->
         if entry.header_offset < end:
             raise zipfile.BadZipFile("its members overlap")
         end = entry.header_offset + _HEADER.size + entry.compress_size
-        # The member's own header may be slightly longer than in the directory.
-        longest = end + len(entry.orig_filename.encode()) + len(entry.extra) + _GAP
+        longest = end + len(entry.orig_filename.encode()) + len(entry.extra) + _LONGEST_HEADER
         ends[entry.header_offset] = min(following, longest)
     return ends
 

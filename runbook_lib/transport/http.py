@@ -4,7 +4,6 @@ A reply has a deadline and a size limit; redirects are judged hop by hop; secret
 only read are tried again after a temporary failure, and when a server asks for a pause, all threads wait.
 """
 
-import email.utils
 import os
 import re
 import ssl
@@ -229,12 +228,10 @@ def is_temporary(response: httpx.Response) -> bool:
 
 
 def requested_pause(headers: Mapping[str, str]) -> float:
-    """Return the seconds in Retry-After (a number or a date, by the server's own clock), else in GitHub's headers."""
+    """Return the seconds in Retry-After, else in GitHub's headers; 0 for any other form."""
     value, reset = headers.get("Retry-After", ""), headers.get("X-RateLimit-Reset", "")
     if re.fullmatch(r"[0-9]{1,9}", value):
         return float(value)
-    if (date := _timestamp(value)) is not None:
-        return max(0.0, date - (_timestamp(headers.get("Date", "")) or time.time()))
     if headers.get("X-RateLimit-Remaining") == "0" and re.fullmatch(r"[0-9]{1,11}", reset):
         return max(1.0, int(reset) - time.time())
     return 0.0
@@ -244,13 +241,6 @@ def pause_sentence(headers: Mapping[str, str]) -> str:
     """Return a sentence about the pause that a server asks for; empty if there is none."""
     pause = requested_pause(headers)
     return f" It asks for a pause of {pause:.0f} s." if pause else ""
-
-
-def _timestamp(value: str) -> float | None:
-    try:
-        return email.utils.parsedate_to_datetime(value).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 def _is_tls(error: BaseException | None) -> bool:

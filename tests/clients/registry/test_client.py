@@ -460,20 +460,11 @@ def test_a_persistent_problem_is_reported_after_four_attempts(fake: Fake) -> Non
     assert len(fake.requests) == 4
 
 
-@pytest.mark.parametrize("value", ["3600", "Fri, 31 Dec 2100 23:59:59 GMT"])
-def test_a_requested_wait_of_an_hour_is_not_honoured(fake: Fake, value: str) -> None:
-    fake.answers["*"] = httpx.Response(429, headers={"Retry-After": value})
+def test_a_requested_wait_of_an_hour_is_not_honoured(fake: Fake) -> None:
+    fake.answers["*"] = httpx.Response(429, headers={"Retry-After": "3600"})
     with pytest.raises(Unreachable, match=r"HTTP 429\..* \d+ s\."):
         fake.registry().tags()
     assert fake.slept == []
-
-
-def test_a_date_to_come_back_is_read_by_the_servers_own_clock(fake: Fake) -> None:
-    dates = {"Date": "Fri, 31 Dec 2100 23:59:55 GMT", "Retry-After": "Fri, 31 Dec 2100 23:59:59 GMT"}
-    answers = [httpx.Response(429, headers=dates)]
-    fake.answers["*"] = lambda request: answers.pop() if answers else httpx.Response(200, json={"tags": ["a"]})
-    assert fake.registry().tags() == ["a"]
-    assert fake.slept == pytest.approx([4.0], abs=0.1)
 
 
 @pytest.mark.parametrize(
