@@ -21,24 +21,23 @@ _SIZES = {
     "pipeline": "--pipeline-model-parallel-size", "heads": "--num-attention-heads",
     "expert": "--expert-model-parallel-size", "expert_tensor": "--expert-tensor-parallel-size",
 }  # fmt: skip
-#: The option of Megatron-FSDP, and its earlier name, as in Megatron-LM's core_v0.12.0.
-_MEGATRON_FSDP = ("--use-megatron-fsdp", "--use-custom-fsdp")
+#: The options of the kinds of FSDP, which exclude each other.
+_FSDP = {"--use-torch-fsdp2": "Torch-FSDP2", "--use-megatron-fsdp": "Megatron-FSDP"}
 
 
 @dataclass(frozen=True)
 class Parallelism:
     """Sizes count GPUs; numbers that the test does not set are 0.
 
-    ``expert`` and ``expert_tensor`` are the sizes of its experts' parallelism.  ``connections`` is
-    the test's own ``CUDA_DEVICE_MAX_CONNECTIONS``, None if it does not set it.
+    ``fsdp`` is its kind, empty without.  ``expert`` and ``expert_tensor`` are the sizes of its experts' parallelism.
+    ``connections`` is the test's own ``CUDA_DEVICE_MAX_CONNECTIONS``, None if it does not set it.
     """
 
     tensor: int = 1
     context: int = 1
     pipeline: int = 1
     heads: int = 0
-    torch_fsdp2: bool = False
-    megatron_fsdp: bool = False
+    fsdp: str = ""
     overlap_expert_communication: bool = False
     connections: int | None = None
     expert: int = 1
@@ -66,8 +65,7 @@ class Parallelism:
         connections = variables.get(VARIABLE)
         return cls(
             **sizes,
-            torch_fsdp2=_is_on(arguments, "--use-torch-fsdp2"),
-            megatron_fsdp=any(_is_on(arguments, option) for option in _MEGATRON_FSDP),
+            fsdp=next((kind for option, kind in _FSDP.items() if _is_on(arguments, option)), ""),
             overlap_expert_communication=_is_on(arguments, "--overlap-moe-expert-parallel-comm"),
             connections=None if connections is None else _integer(connections, VARIABLE, path),
         )
@@ -77,17 +75,17 @@ class Parallelism:
         sizes = (("TP", self.tensor), ("CP", self.context), ("PP", self.pipeline), ("EP", self.expert))
         if wrong := [f"{name} is {size}" for name, size in sizes if size < 1]:
             return (f"{' and '.join(wrong)}; expected at least 1.",)
-        problems = []
-        if world_size < 1 or world_size % self.model:
-            needed = f"{self.model} (TP {self.tensor} × CP {self.context} × PP {self.pipeline})"
-            problems.append(f"WORLD_SIZE is {world_size}, which is not a multiple of {needed}.")
+        tensor = self.expert_tensor or self.tensor
+        needed = {f"TP {self.tensor} × CP {self.context} × PP {self.pipeline}": self.model}
+        if self.expert > 1 or self.expert_tensor:
+            factors = f"expert TP {tensor} × EP {self.expert} × PP {self.pipeline}"
+            needed[factors] = tensor * self.expert * self.pipeline
+        problems = [
+            f"WORLD_SIZE is {world_size}, which is not a multiple of {number} ({factors})."
+            for factors, number in needed.items() if world_size < 1 or world_size % number
+        ]  # fmt: skip
         if self.heads % self.tensor:
             problems.append(f"{self.heads} attention heads cannot be divided by TP {self.tensor}.")
-        expert_tensor = self.expert_tensor or self.tensor
-        expert_model = expert_tensor * self.expert * self.pipeline
-        if (self.expert > 1 or self.expert_tensor) and world_size % expert_model:
-            needed = f"{expert_model} (expert TP {expert_tensor} × EP {self.expert} × PP {self.pipeline})"
-            problems.append(f"WORLD_SIZE is {world_size}, which is not a multiple of {needed}.")
         return tuple(problems)
 
 
@@ -134,27 +132,23 @@ def architecture(platform: str) -> Architecture:
     name = "".join(platform.split())
     if name in PLATFORMS:
         return PLATFORMS[name]
+    known = ", ".join(PLATFORMS)
     raise CannotTell(
-        f"The GPUs of the platform {platform!r} are unknown, so {VARIABLE} cannot be chosen for it. Known are: "
-        f"{', '.join(PLATFORMS)}."
+        f"The GPUs of the platform {platform!r} are unknown, so {VARIABLE} cannot be chosen. Known: {known}."
     )
 
 
-def choose(gpus: Architecture, parallelism: Parallelism) -> Connections:
+def choose(gpus: Architecture, test: Parallelism) -> Connections:
     """Return the value to export: the test's own, if it sets one that contradicts no rule.
 
     Raises Refused, with the reason, where two settings of the test exclude each other or its own value is wrong.
     """
-    kinds = (("Torch-FSDP2", parallelism.torch_fsdp2), ("Megatron-FSDP", parallelism.megatron_fsdp))
-    fsdp = " and ".join(name for name, is_used in kinds if is_used)
-    sizes = (("TP", parallelism.tensor), ("CP", parallelism.context))
+    sizes = (("TP", test.tensor), ("CP", test.context))
     split = " and ".join(f"{name} {size}" for name, size in sizes if size > 1)
-    overlapped, own = parallelism.overlap_expert_communication, parallelism.connections
-    needs_one = bool(split) and not fsdp and gpus != "blackwell"
+    overlapped, own = test.overlap_expert_communication, test.connections
+    needs_one = bool(split) and not test.fsdp and gpus != "blackwell"
     value, reason = None, "Neither TP nor CP is greater than 1, so nothing requires it."
-    if parallelism.torch_fsdp2 and parallelism.megatron_fsdp:
-        raise Refused(f"No {VARIABLE} works for {fsdp} together: a test must use only one of them.")
-    if overlapped and split and not fsdp and (needs_one or own == 1):
+    if overlapped and split and not test.fsdp and (needs_one or own == 1):
         # Before Blackwell one setting needs 1 and the other 32, and only a person can weigh.  A test has one
         # configuration for all platforms, so its choice of 1 applies to Blackwell too.
         if own in (1, OVERLAPPED):
@@ -166,14 +160,14 @@ def choose(gpus: Architecture, parallelism: Parallelism) -> Connections:
         )
     if overlapped:
         value, reason = OVERLAPPED, f"Overlapped MoE expert-parallel communication needs {OVERLAPPED} for its streams."
-    elif fsdp:
-        reason = f"{fsdp} must not run with 1: leave it unset, or set a greater value."
+    elif test.fsdp:
+        reason = f"{test.fsdp} must not run with 1: leave it unset, or set a greater value."
     elif needs_one:
         value, reason = 1, f"{split} on {gpus.title()} without FSDP requires 1: Megatron-LM asserts it."
     elif gpus == "blackwell":
         reason = "Blackwell does not need it."
     if own is None or own == value:
         return Connections(value, reason)
-    if value is not None or (fsdp and own <= 1):
+    if value is not None or (test.fsdp and own <= 1):
         raise Refused(f"The test sets {VARIABLE} to {own}, which contradicts the rule: {reason}")
     return Connections(own, f"The test sets it, and no rule forbids {own}.")

@@ -1,8 +1,9 @@
 """The resources that the rows of a recipe need on a cluster: nodes, GPUs, time and the script of each test.  Pure.
 
-``spec`` sets defaults for all rows; each value in a row's lists is a separate workload, except that its
-scopes only select it (``recipe_parser.py:flatten_products`` of Megatron-LM).  The script is a template: ``{name}``
-represents a value of the row, ``{{`` and ``}}`` represent braces.
+A recipe lists ``products: [{test_case: [name], products: [{environment, scope, platforms, …}]}]``, and ``spec`` sets
+defaults for all rows.  Each value in a row's lists is a separate workload, except that its scopes only select it
+(``recipe_parser.py:flatten_products`` of Megatron-LM).  The script is a template: ``{name}`` represents a value of the
+row, ``{{`` and ``}}`` represent braces.
 """
 
 import itertools
@@ -12,8 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runbook_lib.errors import CannotTell
-from runbook_lib.recipes import rows as recipes
-from runbook_lib.recipes.rows import RecipeRow
 from runbook_lib.text import yaml_spans
 
 #: Default limit in seconds; a script without ``n_repeat`` runs once (``recipe_parser.py:load_workloads``).
@@ -75,46 +74,38 @@ def read(recipe: str, text: str) -> tuple[Workload, ...]:
 
     Raises CannotTell, with the recipe's path, for invalid YAML and for an invalid number.
     """
-    rows = recipes.rows(recipe, text)
-    if not rows:
-        return ()
     try:
-        data = yaml_spans.load(text)
+        data = _mapping(yaml_spans.load(text))
     except CannotTell as error:
-        raise CannotTell(f"The recipe {recipe} is not one YAML document.") from error
-    spec = data["spec"] if isinstance(data.get("spec"), dict) else {}
+        raise CannotTell(f"The recipe {recipe} is not one YAML document: {error}") from error
     workloads: list[Workload] = []
-    for row, settings in zip(rows, _row_settings(data), strict=True):
-        workloads += _workloads(row, {**spec, **settings})
+    for product in map(_mapping, _list(data.get("products"))):
+        case = next(iter(_list(product.get("test_case"))), None)
+        for row in _list(product.get("products")) if case else ():
+            if isinstance(row, dict):
+                workloads += _workloads(recipe, str(case), {**_mapping(data.get("spec")), **row})
     return tuple(workloads)
 
 
-def _row_settings(data: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the settings of the rows as counted in ``recipes.rows``: an entry without a test name has none."""
-    for product in _list(data.get("products")):
-        if isinstance(product, dict):
-            case = _list(product.get("test_case"))
-            if case and case[0]:
-                yield from (row for row in _list(product.get("products")) if isinstance(row, dict))
-
-
-def _workloads(row: RecipeRow, settings: Mapping[str, Any]) -> Iterator[Workload]:
+def _workloads(recipe: str, case: str, settings: Mapping[str, Any]) -> Iterator[Workload]:
     # A key without a value, such as `n_repeat:`, has no effect.
     keys = [key for key, value in settings.items() if key not in _NO_DIMENSION and value is not None]
-    scopes = tuple(cell.value for cell in row.scopes if cell.value)
+    scopes = tuple(str(scope) for scope in _list(settings.get("scope")) if scope)
     for combination in itertools.product(*(_list(settings[key]) for key in keys)):
         values: dict[str, str] = {}
-        script = ""
-        for key, value in zip(keys, combination, strict=True):
-            if key == "script" and isinstance(value, str):
-                script = value
-            elif key not in ("script", "script_setup") and not isinstance(value, (dict, list)):
+        for key, value in zip(map(str, keys), combination, strict=True):
+            if key != "script_setup" and not isinstance(value, (dict, list)):
                 values[key] = "" if value is None else str(value)
+        script = values.pop("script", "")
         yield Workload(
-            row.recipe, row.model, row.case, values.get("environment", ""), values.get("platforms", ""), scopes,
-            _count(row, values, "nodes", 1), _count(row, values, "gpus", 0),
-            _count(row, values, "time_limit", TIME_LIMIT), script, values,
+            recipe, values.get("model", ""), case, values.get("environment", ""), values.get("platforms", ""), scopes,
+            _count(recipe, case, values, "nodes", 1), _count(recipe, case, values, "gpus", 0),
+            _count(recipe, case, values, "time_limit", TIME_LIMIT), script, values,
         )  # fmt: skip
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _list(value: object) -> list[Any]:
@@ -123,8 +114,8 @@ def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _count(row: RecipeRow, values: Mapping[str, str], key: str, default: int) -> int:
+def _count(recipe: str, case: str, values: Mapping[str, str], key: str, default: int) -> int:
     text = values.get(key) or str(default)
     if not text.isascii() or not text.isdecimal() or len(text) > 9:
-        raise CannotTell(f"{row.recipe}:{row.line}: {row.case} sets {key} to {text[:40]!r}; expected a whole number.")
+        raise CannotTell(f"{recipe}: {case} sets {key} to {text[:40]!r}; expected a whole number.")
     return int(text)

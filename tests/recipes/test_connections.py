@@ -16,8 +16,6 @@ TABLE: dict[tuple[str, bool], dict[Architecture, str]] = {
     ("torch", True): {"ampere": "32 32 32 32", "hopper": "32 32 32 32", "blackwell": "32 32 32 32"},
     ("megatron", False): {"ampere": "- - - -", "hopper": "- - - -", "blackwell": "- - - -"},
     ("megatron", True): {"ampere": "32 32 32 32", "hopper": "32 32 32 32", "blackwell": "32 32 32 32"},
-    ("both", False): {"ampere": "? ? ? ?", "hopper": "? ? ? ?", "blackwell": "? ? ? ?"},
-    ("both", True): {"ampere": "? ? ? ?", "hopper": "? ? ? ?", "blackwell": "? ? ? ?"},
 }
 CASES = [
     (gpus, fsdp, overlapped, tensor, context, expected)
@@ -28,17 +26,15 @@ CASES = [
 
 
 def spread(fsdp: str, overlapped: bool, tensor: int, context: int, given: int | None = None) -> Parallelism:
-    return Parallelism(
-        tensor, context, torch_fsdp2=fsdp in ("torch", "both"), megatron_fsdp=fsdp in ("megatron", "both"),
-        overlap_expert_communication=overlapped, connections=given,
-    )  # fmt: skip
+    kind = {"torch": "Torch-FSDP2", "megatron": "Megatron-FSDP"}.get(fsdp, "")
+    return Parallelism(tensor, context, fsdp=kind, overlap_expert_communication=overlapped, connections=given)
 
 
 def test_every_case() -> None:
     for gpus, fsdp, overlapped, tensor, context, expected in CASES:
         test = spread(fsdp, overlapped, tensor, context)
         if expected == "?":
-            with pytest.raises(Refused, match="together" if fsdp else "requires CUDA_DEVICE_MAX_CONNECTIONS=1, and"):
+            with pytest.raises(Refused, match="requires CUDA_DEVICE_MAX_CONNECTIONS=1, and"):
                 choose(gpus, test)
         else:
             chosen = choose(gpus, test)

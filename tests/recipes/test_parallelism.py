@@ -30,7 +30,7 @@ def test_a_missing_setting_has_its_default(text: str) -> None:
 
 def test_a_config_is_read() -> None:
     read = Parallelism.parse(CONFIG)
-    assert read == Parallelism(2, 4, 8, 16, False, True, True, 1)
+    assert read == Parallelism(2, 4, 8, 16, "Megatron-FSDP", True, 1)
     assert read.model == 64
     more = "  --expert-model-parallel-size: 2\n"
     more += "  --expert-tensor-parallel-size: 1\n"
@@ -85,16 +85,3 @@ def test_the_problems_of_a_number_of_gpus(parallelism: Parallelism, world_size: 
     problems = parallelism.problems(world_size)
     assert len(problems) == len(words)
     assert all(word in problem for word, problem in zip(words, problems, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("given", "on"),
-    [
-        ("", False),
-        ("--use-custom-fsdp: false", False),
-        ("--use-custom-fsdp: true", True),  # its name in older releases
-        ("--use-megatron-fsdp: true", True),
-    ],
-)
-def test_megatron_fsdp_by_either_name(given: str, on: bool) -> None:
-    assert Parallelism.parse(f"MODEL_ARGS:\n  --num-layers: 2\n  {given}\n").megatron_fsdp == on

@@ -88,7 +88,7 @@ ONE = "products:\n- test_case: [a]\n  products:\n  - {environment: [dev]}\n"
     ("text", "says"),
     [
         ("products: [", r"r\.yaml"),
-        (f"spec: {{nodes: two}}\n{ONE}", r"r\.yaml:5: a sets nodes to 'two'"),
+        (f"spec: {{nodes: two}}\n{ONE}", r"r\.yaml: a sets nodes to 'two'"),
         (f"spec: {{gpus: -1}}\n{ONE}", "a sets gpus to '-1'"),
         (f"{ONE}---\n{ONE}", r"r\.yaml"),
     ],
