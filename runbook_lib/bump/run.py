@@ -72,7 +72,7 @@ def carry_out(step: Recorder, plan: Plan[World], world: World, show: Callable[[o
     for result in results:
         for found in result.check.evidence.shown:
             show(found)
-    step.add_conditions([result.as_json() for result in results])
+    step.add("conditions", conditions=[result.as_json() for result in results])
     is_stopped = any(result.state in ("waits", "failed") for result in results)
     world.round = None if is_stopped else plan.round  # the plan decides tests only once its conditions hold
     for result in results:
@@ -246,7 +246,7 @@ class Run:
             return
         if self.failure:
             sentence = f"Not run, because an earlier step failed: {self.failure}"
-            self.record.leave_out(sentence)
+            self.record.add("left out", sentence=sentence)
             show(display.note(sentence))
             return
         self.world.branches.clear()  # each step looks for itself
@@ -255,7 +255,7 @@ class Run:
             self.record.raise_if_failed()
         except RunbookError as error:
             self.failure = error
-            self.record.fail(f"{name}: {error}")
+            self.record.add("failure", sentence=f"{name}: {error}")
             show(display.note(f"✗ {error}"))
 
     def _carry_out(self, step: Step[F]) -> None:

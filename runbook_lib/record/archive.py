@@ -128,12 +128,12 @@ def attach(root: Path, notebook: Mapping[str, Any]) -> Path:
         if run_file.is_active(run):
             raise RunbookError(f"The run of {folder} has not ended. Wait for its end, and run the same command again.")
         run = _close_interrupted(folder, run)
-    content = executed(notebook)
-    if EXECUTED in run["files"] and (folder / EXECUTED).read_bytes() != content:
+    content, file = executed(notebook), folder / EXECUTED
+    if file.is_file() and file.read_bytes() != content:
         raise RunbookError(f"The record {folder} already has another executed notebook. Nothing was changed.")
-    write(folder / EXECUTED, content)
+    write(file, content)
     report.write_report(folder, run)
-    run_file.seal(folder, run)
+    run_file.protect(folder)
     commit(folder)
     return folder
 

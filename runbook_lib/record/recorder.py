@@ -54,7 +54,7 @@ class Recorder:
         self._checks: list[Check] = []
         self._lines: list[str] = []
         self._warned: set[str] = set()
-        self._add("begin", step=name, mode=bump.mode, repository=repository)
+        self.add("begin", step=name, mode=bump.mode, repository=repository)
 
     @property
     def is_bump(self) -> bool:
@@ -86,15 +86,11 @@ class Recorder:
         if (name, round) != self._step:
             self._step = (name, round)
             self.waits, self.outcome, self._previews, self._checks = False, "", [], []
-            self._add("step", name=name, round=round)
+            self.add("step", name=name, round=round)
 
     def add_inputs(self, **values: object) -> None:
         """Add resolved inputs, such as ``digest``, ``base_commit``, ``head_commit`` and ``merge_commit``."""
-        self._add("given", values=values)
-
-    def add_conditions(self, conditions: Iterable[Mapping[str, object]]) -> None:
-        """Add what became of the conditions of a step's plan."""
-        self._add("conditions", conditions=list(conditions))
+        self.add("given", values=values)
 
     def planned_commit(self, parent: str, changes: str, kind: str) -> None:
         """Announce a commit before creating it: on ``parent``, with changes that have this fingerprint."""
@@ -103,13 +99,13 @@ class Recorder:
 
     def effect(self, kind: str, target: str, before: object, after: object, url: str = "") -> None:
         """Add a completed change; ``kind`` is edit, branch, commit, push, pull request, label, comment or issue."""
-        self._add("effect", effect=kind, target=target, before=before, after=after, url=url)
+        self.add("effect", effect=kind, target=target, before=before, after=after, url=url)
 
     def check(self, *checks: Check) -> None:
         """Add conditions that were verified by reading the actual state again."""
         for check in checks:
             self._checks.append(check)
-            self._add("check", name=check.name, status=check.status, detail=check.detail)
+            self.add("check", name=check.name, status=check.status, detail=check.detail)
             self.keep(check.evidence)
 
     def keep(self, evidence: Evidence) -> None:
@@ -131,18 +127,18 @@ class Recorder:
         for each in decisions:
             name = each.subject if each.kind == "allow" else f"{each.kind} {each.subject}"
             at = {"at": each.at} if each.at else {}
-            self._add("exception", exception=name, reason=each.reason, danger=each.confirm, by=each.by, **at)
+            self.add("exception", exception=name, reason=each.reason, danger=each.confirm, by=each.by, **at)
 
     def warn(self, *sentences: str) -> None:
         """Add warnings: things a person should know although nothing failed."""
         for sentence in sentences:
             if sentence not in self._warned:  # by an earlier step of the bump
                 self._warned.add(sentence)
-                self._add("warning", sentence=sentence)
+                self.add("warning", sentence=sentence)
 
     def link(self, name: str, url: str | None) -> None:
         """Add a URL that belongs to the run, such as the pull request's; without one, remove an earlier one."""
-        self._add("link", name=name, url=url or "")
+        self.add("link", name=name, url=url or "")
 
     def table(self, name: str, rows: Iterable[Mapping[str, object]]) -> None:
         """Store the rows as ``<name>.csv`` in the record."""
@@ -152,7 +148,7 @@ class Recorder:
     def diff(self, text: str) -> None:
         """Store the diff as ``change.diff`` in the record, unless it is empty."""
         if text:
-            self._add("diff", digest=hashlib.sha256(text.encode("utf-8", "replace")).hexdigest())
+            self.add("diff", digest=hashlib.sha256(text.encode("utf-8", "replace")).hexdigest())
             self.store("change.diff", text)
 
     def would(self, sentence: str, *, publish: bool = False) -> None:
@@ -160,7 +156,7 @@ class Recorder:
 
         ``publish`` marks actions that leave the machine, and are taken only in that mode.
         """
-        self._add("planned", sentence=sentence, publish=publish)
+        self.add("planned", sentence=sentence, publish=publish)
 
     def decide(
         self, question: str, subject: str, why: str, suggestion: str = "", facts: Mapping[str, object] | None = None
@@ -170,15 +166,7 @@ class Recorder:
         if plot := facts.get("plot"):
             facts["plot"] = f"{self._prefix}{plot}"
         shown = {"facts": facts} if facts else {}
-        self._add("decision", question=question, subject=subject, why=why, suggestion=suggestion, **shown)
-
-    def fail(self, sentence: str) -> None:
-        """Report that the step could not be finished."""
-        self._add("failure", sentence=sentence)
-
-    def leave_out(self, sentence: str) -> None:
-        """Report that the step was not run, and why."""
-        self._add("left out", sentence=sentence)
+        self.add("decision", question=question, subject=subject, why=why, suggestion=suggestion, **shown)
 
     def waiting(self, outcome: Outcome) -> None:
         """Report that the step is waiting: what for, and what continues it."""
@@ -196,7 +184,7 @@ class Recorder:
         self._end("done", sentence, next or Next())
 
     def _end(self, kind: str, sentence: str, next: Next, **more: object) -> None:
-        self._add(kind, sentence=sentence, next=commands.resolve(next, self.name, self.bump).as_json(), **more)
+        self.add(kind, sentence=sentence, next=commands.resolve(next, self.name, self.bump).as_json(), **more)
 
     def show(self) -> "View":
         """Return a view of the checks, the warnings, the outcome and the next step."""
@@ -222,7 +210,8 @@ class Recorder:
         sentence = failed_checks(f"{check.name} ({check.detail.rstrip('.')})" for check in failed)
         raise RunbookError(self._redactor.text(sentence))
 
-    def _add(self, kind: str, **fields: object) -> None:
+    def add(self, kind: str, **fields: object) -> None:
+        """Add a contribution of a kind that ``journal`` knows, such as ``failure`` with its sentence."""
         entry = json.dumps({"kind": kind, "at": stamp(now()), **fields}, default=_as_json)
         line = json.dumps(self._redactor.data(json.loads(entry)))
         self._lines.append(line)

@@ -152,9 +152,14 @@ def seal(folder: Path, run: Mapping[str, Any]) -> dict[str, Any]:
     files.remove_drafts(folder)
     sealed = {**run, "files": digests(folder)}
     files.write(folder / RUN, to_bytes(sealed))
-    for file in contents(folder):
-        file.chmod(0o400)  # so that a viewer, such as JupyterLab, cannot save over it
+    protect(folder)
     return sealed
+
+
+def protect(folder: Path) -> None:
+    """Make the files of a record read-only, so that a viewer, such as JupyterLab, cannot save over them."""
+    for file in contents(folder):
+        file.chmod(0o400)
 
 
 def to_bytes(run: Mapping[str, Any]) -> bytes:

@@ -1,7 +1,6 @@
 """Verification of an archive: its files against its commits, its digests, and its history against itself."""
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from runbook_lib.display import count
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.command import GitFailed
 from runbook_lib.record import run_file
-from runbook_lib.record.run_file import CHECKPOINTS, DECISIONS, EXECUTED, INDEX, RUN, Identity
+from runbook_lib.record.run_file import CHECKPOINTS, DECISIONS, EXECUTED, INDEX, REPORT, RUN, Identity
 from runbook_lib.record.store import RecordStore
 from runbook_lib.system.files import is_draft
 
@@ -76,20 +75,9 @@ def _repository(store: RecordStore, head: str) -> Iterator[str]:
         if signature in "BR" or (signature == "N" and has_signed):
             yield _problem(place, "has a bad signature, or none although earlier commits are signed.")
         has_signed |= signature != "N"
-        changes = [line.split("\t") for line in lines if line]
-        for status, path in changes:
-            is_attached = ["A", f"{path.removesuffix(RUN)}{EXECUTED}"] in changes and _adds_files(store, commit, path)
-            if status != "A" and not (status == "M" and (is_attached or _is_free(path))):
+        for status, path in (line.split("\t") for line in lines if line):
+            if status != "A" and not (status == "M" and _is_free(path)):
                 yield _problem(place, f"changed or removed {path}, a part of a record.")
-
-
-def _adds_files(store: RecordStore, commit: str, path: str) -> bool:
-    """Return True if a commit changes nothing in a run but the digests of its files."""
-    try:
-        before, after = (json.loads(store.git("show", f"{each}:{path}")) for each in (f"{commit}^", commit))
-        return bool(before | {"files": 0} == after | {"files": 0})
-    except (GitFailed, ValueError, TypeError):
-        return False
 
 
 def _is_free(path: str) -> bool:
@@ -158,7 +146,9 @@ def _record(root: Path, folder: Path, counts: Counts, *, is_committed: bool) -> 
         return
     if folder.relative_to(root).parts[:-1] != Identity.from_json(run["bump"]).parts:
         yield _problem(folder, "is the record of another bump.")
-    if run.get("files") != run_file.digests(folder):
+    present, sealed = run_file.digests(folder), run.get("files")
+    added = present.keys() - (sealed or {}).keys()  # a notebook may be attached later
+    if {name: digest for name, digest in present.items() if name not in added} != sealed or added - {EXECUTED, REPORT}:
         yield _problem(folder, f"has other files than {RUN} names, or with other contents.")
     elif not is_committed:
         remark = "is closed, but not committed: its command was killed. The next run of this bump commits it."

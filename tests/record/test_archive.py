@@ -55,7 +55,7 @@ def test_a_record_from_its_beginning_to_its_commit(tmp_path: Path, monkeypatch: 
     )
     run = run_file.read(folder)
     assert (run["version"], run["state"], run["outcome"]["sentence"]) == (1, "done", "Pushed.")
-    assert list(run["files"]) == ["contributions.jsonl", "executed.ipynb", "report.html", "table.csv"]
+    assert list(run["files"]) == ["contributions.jsonl", "table.csv"]
     assert verify(root)[0] == []
     assert git(root, "status", "--porcelain") == ""
     assert git(root, "log", "--format=%s") == "bump: done\nbump: done"
