@@ -17,7 +17,7 @@ import registry_server
 from runbook_lib.compute.engine import Engine
 
 BUSYBOX = "/bin/busybox"
-ENGINE = Engine("buildah")
+ENGINE: Engine = "buildah"
 #: What the stand-in for Python answers: an image cannot hold a real PyTorch here.
 ANSWER = {
     "found": {

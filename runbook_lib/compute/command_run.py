@@ -1,24 +1,53 @@
-"""The condition that a task's command succeeded, and the run of the command, whose failure is explained."""
+"""The condition that a command succeeded, and the run of the command, whose failure is explained."""
 
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runbook_lib.checks import Check
-from runbook_lib.compute.build_log import CommandFailure
+from runbook_lib import display
+from runbook_lib.checks import Check, Evidence
 from runbook_lib.compute.tasks import WorkStep
 from runbook_lib.errors import Refused
 from runbook_lib.failures import known_problems
+from runbook_lib.failures.known_problems import Pitfall
+from runbook_lib.failures.log_lines import clean
 from runbook_lib.git.command import NON_INTERACTIVE
 from runbook_lib.model import Effect
 from runbook_lib.system import subprocess_lines
 from runbook_lib.system.environment import user_environment
 from runbook_lib.world.outside import World
 
-_SEARCHED_LINES = 2_000  # of a command's output, searched for known problems
+_SEARCHED_LINES, _LINE_LENGTH = 2_000, 4_096  # of a command's output, searched for known problems
 _QUOTED_LINES = 30  # of a failed command's output
+#: A build's instruction that starts: buildah and podman ``[2/3] STEP 4/7: RUN …``, docker ``#9 [main 3/5] RUN …``.
+_STEP = re.compile(r"(?:\[\d{1,4}/\d{1,4}\] )?STEP \d{1,4}/\d{1,4}: .+")
+_VERTEX = re.compile(r"#\d{1,6} \[(?:\S{1,80} ){0,2}\d{1,4}/\d{1,4}\] .+")
+#: A build's instruction that failed, as buildah and docker repeat it at the end.
+_FAILED = re.compile(r'building at STEP "(.{1,200})|^ > (\[.{1,200}?):?$', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class CommandFailure:
+    """The reason why a program failed.  ``lines`` are the last lines of its output, without secrets."""
+
+    sentence: str
+    pitfalls: tuple[Pitfall, ...] = ()
+    lines: tuple[str, ...] = ()
+
+    @property
+    def message(self) -> str:
+        """The reason, with the known problems in the output and how to fix them."""
+        return " ".join([self.sentence, *(f"{it.sign} {it.cause} {it.fix}" for it in self.pitfalls[:2])])
+
+    @property
+    def evidence(self) -> Evidence:
+        """The failure with its last lines and the known problems, to be shown."""
+        pitfalls = display.rows(self.pitfalls, sign="sign", cause="cause", fix="fix")
+        shown = display.note(self.sentence) + display.table(pitfalls, empty="The output shows no known problem.")
+        return Evidence(shown=(shown + display.code("\n".join(self.lines), title="The last lines:"),))
 
 
 @dataclass(frozen=True)
@@ -46,7 +75,7 @@ class CommandRun:
         if not self._ended:
             return Check(name, "failed", "Not done in this run.")
         if failure := self._ended[-1]:
-            again = "Fix the cause, then run the task again: it continues where it stopped."
+            again = f"The log is {self.log}. Fix the cause, then run again: it continues where it stopped."
             return Check(name, "failed", f"{failure.message} {again}", evidence=failure.evidence)
         return Check(name, "passed", "It succeeded.")
 
@@ -67,27 +96,35 @@ def run_step(
 ) -> CommandFailure | None:
     """Run a command in ``root``; its output goes, without secrets, to ``log`` and line by line to ``show``.
 
-    Only the first and the last lines of long output are shown.  Raises RunbookError if the program is not installed or
-    the log cannot be written.
+    Only the first and the last lines of long output are shown, and of a build its instructions.  Raises RunbookError if
+    the program is not installed or the log cannot be written.
     """
-    env = user_environment(os.environ) if env is None else env
+    env, is_build = user_environment(os.environ) if env is None else env, step.command[1:2] == ("build",)
     show(f"▸ {step.title}: {step.line}")
     lines: deque[str] = deque(maxlen=_SEARCHED_LINES)
     with subprocess_lines.show_excerpt(show) as show_part:
 
-        def take_line(line: str) -> None:
+        def take_line(raw: str) -> None:
+            line = clean(raw[:_LINE_LENGTH].encode("utf-8", "replace")).rstrip()
             lines.append(line)
-            show_part(line)
+            if not is_build or _STEP.fullmatch(line) or _VERTEX.fullmatch(line):
+                show_part(line)
 
+        # An engine is asked to end by itself: if its children were too, buildah would treat the step as finished.
         status = subprocess_lines.run_logged(
-            step.command, root, log, take_line, {**env, **NON_INTERACTIVE}, end_group=True
+            step.command, root, log, take_line, {**env, **NON_INTERACTIVE}, end_group=not is_build
         )  # fmt: skip
-    return _failure(step, status, tuple(lines)) if status else None
+    return explain(step, status, tuple(lines)) if status else None
 
 
-def _failure(step: WorkStep, status: int, lines: tuple[str, ...]) -> CommandFailure:
-    pitfalls = known_problems.find("\n".join([step.line, *lines]))
-    sentence = f"The step “{step.title}” {subprocess_lines.ending(status)}."
+def explain(step: WorkStep, status: int, lines: tuple[str, ...]) -> CommandFailure:
+    """Return why a command failed, from its exit status and the last lines of its output."""
+    starts = [number for number, line in enumerate(lines) if _STEP.fullmatch(line)]
+    searched = "\n".join([step.line, *lines[starts[-1] if starts else 0 :]])  # buildah's earlier ones have succeeded
+    pitfalls = known_problems.find(searched)
+    sentence = f"The step “{step.title}” {subprocess_lines.ending(status)}"
+    failed = _FAILED.search(searched)
+    sentence += f" at {failed[1] or failed[2]}." if failed else "."
     if not pitfalls:
         said = [line.strip() for line in lines if line.strip()] or ["nothing"]
         sentence += f" Its last line is: {said[-1].rstrip('.')}."

@@ -2,14 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.resources import files
-from typing import Literal
 
 from runbook_lib.errors import CannotTell
 from runbook_lib.images.compare import version_numbers
-
-Verdict = Literal["as claimed", "another version", "not claimed", "not found"]
 
 #: Seconds for the imports, because a new image is read from disk for the first time.
 LIMIT = 600.0
@@ -18,7 +15,7 @@ LIMIT = 600.0
 _MARK = "runbook-smoke "
 #: Components that must come from the base image.  A Dockerfile, or its lock, may replace the others on purpose.
 _FROM_BASE = ("Python", "PyTorch", "CUDA")
-_CHECKED = ("Python", "PyTorch", "CUDA", "cuDNN", "NCCL", "Transformer Engine")
+_CHECKED = (*_FROM_BASE, "cuDNN", "NCCL", "Transformer Engine")
 
 #: The command to run in the image, with the first Python of its PATH.
 COMMAND = ("python3", "-c", (files("runbook_lib.compute") / "smoke_program.txt").read_text("utf-8"))
@@ -28,14 +25,22 @@ COMMAND = ("python3", "-c", (files("runbook_lib.compute") / "smoke_program.txt")
 class CheckedVersion:
     """A component's version in the registry's config and in the image, empty if there is none.
 
-    ``note`` is a sentence, or empty.
+    ``problem`` is what the image's Python reported about it.
     """
 
     name: str
     claimed: str
     imported: str
-    verdict: Verdict
-    note: str = ""
+    problem: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """The result of the comparison."""
+        if not self.imported:
+            return "not found"
+        if not self.claimed:
+            return "not claimed"
+        return "as claimed" if same_version(self.claimed, self.imported) else "another version"
 
     @property
     def wrong(self) -> bool:
@@ -45,9 +50,12 @@ class CheckedVersion:
     @property
     def row(self) -> dict[str, str]:
         """The version as a row of a table."""
+        note = self.problem
+        if self.verdict == "another version" and not self.wrong:
+            note = f"The Dockerfile, or the lock, may install a different version on purpose. {note}".strip()
         return {
             "component": self.name, "claimed by the registry": self.claimed or "not named",
-            "found in the image": self.imported or "none", "verdict": self.verdict, "note": self.note,
+            "found in the image": self.imported or "none", "verdict": self.verdict, "note": note,
         }  # fmt: skip
 
 
@@ -66,25 +74,12 @@ def judge(claims: Mapping[str, str], output: str) -> tuple[CheckedVersion, ...]:
         raise CannotTell(
             f"The smoke check's program printed no result in the image; its last line is {last[0]!r}."
         ) from error
-    checked = []
-    for name in _CHECKED:
-        checked.append(_checked(name, claims.get(name, ""), versions.get(name, ""), problems.get(name, "")))
-    error_message = problems.get("import of Transformer Engine", "")
-    if error_message and checked[-1].imported:
-        note = f"Its import failed: {error_message} This is expected without a GPU and its driver."
-        checked[-1] = replace(checked[-1], note=f"{checked[-1].note} {note}".strip())
-    return tuple(checked)
-
-
-def _checked(name: str, claimed: str, imported: str, problem: str) -> CheckedVersion:
-    if not imported:
-        return CheckedVersion(name, claimed, "", "not found", problem)
-    if not claimed:
-        return CheckedVersion(name, "", imported, "not claimed")
-    if same_version(claimed, imported):
-        return CheckedVersion(name, claimed, imported, "as claimed")
-    note = "" if name in _FROM_BASE else "The Dockerfile, or the lock, may install a different version on purpose."
-    return CheckedVersion(name, claimed, imported, "another version", note)
+    if failed := problems.get("import of Transformer Engine"):
+        expected = f"Its import failed: {failed} This is expected without a GPU and its driver."
+        problems.setdefault("Transformer Engine", expected)
+    return tuple(
+        CheckedVersion(name, claims.get(name, ""), versions.get(name, ""), problems.get(name, "")) for name in _CHECKED
+    )
 
 
 def same_version(claimed: str, imported: str) -> bool:

@@ -6,12 +6,12 @@ come from the image; another machine would resolve, build and lock different pac
 
 import shlex
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Literal
 
-from runbook_lib.errors import Refused
+from runbook_lib.errors import Refused, RunbookError
 
 TABLE: Mapping[str, Any] = tomllib.loads((files("runbook_lib.compute") / "tasks.toml").read_text("utf-8"))
 #: The values of the notebook's parameter ``task``, with descriptions.
@@ -68,8 +68,7 @@ def plan_task(name: str, values: Values) -> TaskPlan:
     for names in row["steps"]:
         alternatives = [names] if isinstance(names, str) else names
         chosen = [each for each in alternatives if _holds(TABLE["steps"][each].get("when", ""), values)]
-        for each in chosen[:1]:
-            steps += _repeat(each, values)
+        steps += [make_step(each, values) for each in chosen[:1]]
     return TaskPlan(tuple(steps), "", " ".join(texts["next"]), tuple(texts["warn"]))
 
 
@@ -97,19 +96,16 @@ def expand(command: str, values: Values) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _repeat(name: str, values: Values) -> Iterator[WorkStep]:
-    """Yield a step once, or for each of the values that it is repeated for."""
-    if (each := TABLE["steps"][name].get("each")) is None:
-        yield make_step(name, values)
-        return
-    items = values[each]
-    assert isinstance(items, tuple)
-    for item in items:
-        yield make_step(name, {**values, "item": item})
-
-
 def _holds(condition: str, values: Values) -> bool:
     return all(bool(values.get(fact.removeprefix("!"))) != fact.startswith("!") for fact in condition.split())
+
+
+def split_words(arguments: str) -> tuple[str, ...]:
+    """Split a parameter into words like a shell.  Raises RunbookError."""
+    try:
+        return tuple(shlex.split(arguments))
+    except ValueError as error:
+        raise RunbookError(f"arguments={arguments!r} cannot be read: {error}.") from error
 
 
 def wrap_command(words: tuple[str, ...]) -> str:

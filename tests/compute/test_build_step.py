@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import executing as run
@@ -16,12 +17,11 @@ from building import ANSWER, Place, claims, place, start_registry
 from executing import Ran
 
 from runbook_lib.bump.run import Run
-from runbook_lib.compute import engine as container
-from runbook_lib.compute.build_log import CommandFailure
-from runbook_lib.compute.build_plan import BuildRequest
-from runbook_lib.compute.build_step import BuildImage, parse_request
-from runbook_lib.compute.engine import BuildResult, Engine
-from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.compute import command_run
+from runbook_lib.compute import engine as engines
+from runbook_lib.compute.build_step import BuildImage, VersionsMatch
+from runbook_lib.compute.command_run import CommandFailure
+from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.failures.known_problems import find
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.model import Plan
@@ -43,27 +43,28 @@ def checkout(seeded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
     return Checkout.open(tmp_path / "clone")
 
 
-@pytest.fixture
-def offline(tmp_path: Path) -> dict[str, str]:
-    """An environment without an engine."""
-    return {"PATH": str(tmp_path)}
+@pytest.fixture(autouse=True)
+def no_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the machine's engines from tests that build nothing."""
+    if "engine" not in request.fixturenames:
+        monkeypatch.setattr(engines, "shutil", SimpleNamespace(which=lambda *_, **__: None))
 
 
 def bump(**parameters: Any) -> Bump:
     return Bump.parse(**parameters)
 
 
-def planned(checkout: Checkout, env: dict[str, str], options: Any = None, /, **parameters: Any) -> Plan[World]:
+def planned(checkout: Checkout, options: Any = None, /, **parameters: Any) -> Plan[World]:
     """Plan with these options of the step, for a bump with these parameters."""
-    step, world = BuildImage(**{"env": env, **(options or {})}), World(checkout, None, None, OFFLINE)  # type: ignore[arg-type]
+    step, world = BuildImage(**(options or {})), World(checkout, None, None, OFFLINE)  # type: ignore[arg-type]
     return step.plan(step.look(world, bump(**parameters)), bump(**parameters))
 
 
 # -- the plan -------------------------------------------------------------------------------------------------------
 
 
-def test_a_plan_is_shown_without_engine_and_registry(checkout: Checkout, offline: dict[str, str]) -> None:
-    plan = planned(checkout, offline, tag="26.02-py3")
+def test_a_plan_is_shown_without_engine_and_registry(checkout: Checkout) -> None:
+    plan = planned(checkout, tag="26.02-py3")
     assert plan.conditions == ()
     assert plan.done.sentence.startswith("Apply would be refused. ")
     assert "docker is not installed" in plan.done.sentence
@@ -72,108 +73,64 @@ def test_a_plan_is_shown_without_engine_and_registry(checkout: Checkout, offline
     assert "docker build --progress=plain" in text.replace(" \\\n    ", " ")
     assert "--target=main" in text
     assert "--build-arg=FROM_IMAGE_NAME=nvcr.io/nvidia/pytorch:26.02-py3" in text
-    applied = planned(checkout, offline, tag="26.02-py3", mode="local")
-    assert "build megatron-lm:local on nvcr.io/nvidia/pytorch:26.02-py3" in applied.conditions[0].sentence
+    applied = planned(checkout, tag="26.02-py3", mode="local")
+    assert applied.conditions[0].sentence.startswith("build the image: docker build ")
     with pytest.raises(RunbookError, match="docker is not installed"):
-        applied.conditions[0].make_true(World(checkout, None, None))  # type: ignore[arg-type]
+        list(applied.conditions[0].make_true(World(checkout, None, None)))  # type: ignore[arg-type]
 
 
-def test_without_a_tag_nothing_is_built(checkout: Checkout, offline: dict[str, str]) -> None:
-    plan = planned(checkout, offline, mode="local")
+def test_without_a_tag_nothing_is_built(checkout: Checkout) -> None:
+    plan = planned(checkout, mode="local")
     assert "26.02-py3" in plan.done.sentence
     assert plan.conditions == ()
 
 
-def test_a_work_tree_that_pins_another_tag_is_not_built(checkout: Checkout, offline: dict[str, str]) -> None:
-    preview = planned(checkout, offline, tag=TAG)
+def test_a_work_tree_that_pins_another_tag_is_not_built(checkout: Checkout) -> None:
+    preview = planned(checkout, tag=TAG)
     assert preview.done.sentence.startswith("Apply would be refused. ")
     assert "nvcr.io/nvidia/pytorch:26.02-py3 (docker/.ngc_version.dev:1)" in preview.done.sentence
-    (build,) = planned(checkout, offline, tag=TAG, mode="local").conditions
+    (build,) = planned(checkout, tag=TAG, mode="local").conditions
     with pytest.raises(Refused, match=r"bump/main/dev-26\.04-py3"):
-        build.make_true(World(checkout, None, None))  # type: ignore[arg-type]
+        list(build.make_true(World(checkout, None, None)))  # type: ignore[arg-type]
 
 
-def test_uncommitted_changes_are_built_and_reported(checkout: Checkout, offline: dict[str, str]) -> None:
+def test_uncommitted_changes_are_built_and_reported(checkout: Checkout) -> None:
     (checkout.path / "docker/common/install_nccl.sh").write_text("exit 1\n")
-    assert "docker/common/install_nccl.sh" in planned(checkout, offline).evidence.warnings[-1]
+    assert "docker/common/install_nccl.sh" in planned(checkout).evidence.warnings[-1]
 
 
-def test_a_folder_that_no_clone_has_is_made(
-    checkout: Checkout, offline: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_no_clone_has_is_made(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     file = checkout.path / "docker/Dockerfile.ci.dev"
     file.write_text(file.read_text().replace(" AS main\n", " AS main\nCOPY assets/ /opt/data/\n", 1))
-    monkeypatch.setattr(container, "find", lambda *_: Engine("docker"))
-    plan = planned(checkout, offline, tag="26.02-py3", mode="local")
+    monkeypatch.setattr(engines, "find", lambda *_: "docker")
+    plan = planned(checkout, tag="26.02-py3", mode="local")
     assert "mkdir -p -- assets" in plan.shown[0].text
     assert any("download_unit_tests_dataset.py" in warning for warning in plan.evidence.warnings)
     world = World(checkout, None, None, OFFLINE)  # type: ignore[arg-type]
     assert [effect.after for effect in plan.conditions[0].make_true(world)] == ["mkdir -p -- assets"]
     assert (checkout.path / "assets").is_dir()
-    assert not any(
-        "assets" in condition.sentence for condition in planned(checkout, offline, tag="26.02-py3").conditions
-    )
+    assert not any("assets" in condition.sentence for condition in planned(checkout, tag="26.02-py3").conditions)
 
 
-def test_the_internal_image_is_pulled_from_the_host_of_the_remote(checkout: Checkout, offline: dict[str, str]) -> None:
+def test_the_internal_image_is_pulled_from_the_host_of_the_remote(checkout: Checkout) -> None:
     with pytest.raises(Refused, match="no remote 'gitlab'"):
-        planned(checkout, offline, {"how": "pull"})
+        planned(checkout, {"how": "pull"})
     checkout.git("remote", "add", "gitlab", "ssh://git@gitlab.example.com:12051/ADLR/megatron-lm.git")
-    plan = planned(checkout, offline, {"how": "pull"}, tag="26.02-py3", mode="local")
+    plan = planned(checkout, {"how": "pull"}, tag="26.02-py3", mode="local")
     image = "gitlab.example.com/adlr/megatron-lm/mcore_ci_dev:main"
     assert f"docker pull {image}" in plan.shown[0].text
     assert plan.conditions[0].sentence == f"pull the image: docker pull {image}"
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"how": "guess"}, "how='guess'"),
-        ({"arguments": "--target nowhere"}, "has no stage 'nowhere'"),
-        ({"arguments": "--target=jet"}, "needs a build secret"),
-        (
-            {"arguments": "--build-arg NCCL_VERSON=1"},
-            r"declares no ARG NCCL_VERSON \(did you mean NCCL_VERSION\?\)",
-        ),
-    ],
-)
-def test_an_impossible_build_is_refused_before_it_starts(
-    checkout: Checkout, offline: dict[str, str], options: dict[str, Any], named: str
-) -> None:
-    with pytest.raises(RunbookError, match=named):
-        planned(checkout, offline, options)
+def test_wrong_parameters_are_refused(checkout: Checkout) -> None:
+    for options, named in (({"how": "guess"}, "how='guess'"), ({"arguments": "--target 'a"}, "No closing quotation")):
+        with pytest.raises(RunbookError, match=named):
+            planned(checkout, options)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        ("--build-arg NCCL", "--build-arg 'NCCL' is not"),
-        ("--build-arg A=1 --build-arg --x=2", "cannot be read"),
-        ("--build-arg API_TOKEN=correct-horse-battery", "API_TOKEN"),
-        ("correct-horse", "options of docker build"),
-        ("--tag '--tag=x'", "cannot be read"),
-        ("--tag Megatron", "--tag 'Megatron'"),
-        ("--tag 'a b'", "--tag 'a b'"),
-        ("--target 'a", "No closing quotation"),
-    ],
-)
-def test_invalid_arguments_are_refused_without_their_values(arguments: str, named: str) -> None:
-    with pytest.raises(RunbookError, match=named) as raised:
-        parse_request(arguments)
-    assert "correct-horse" not in str(raised.value)
-
-
-def test_arguments_are_options_of_docker_build() -> None:
-    words = "--target main --build-arg NCCL_VERSION=2.30 --build-arg=UV=1 --tag megatron-lm:mine"
-    request = parse_request(f"{words} --file docker/D")
-    assert request == BuildRequest({"NCCL_VERSION": "2.30", "UV": "1"}, "main", "docker/D", "megatron-lm:mine")
-    assert parse_request("") == BuildRequest()
-    assert parse_request("--tag 127.0.0.1:5000/x/y:1").tag == "127.0.0.1:5000/x/y:1"
-
-
-def test_the_site_file_names_the_engine(checkout: Checkout, offline: dict[str, str], tmp_path: Path) -> None:
+def test_the_site_file_names_the_engine(checkout: Checkout, tmp_path: Path) -> None:
     (tmp_path / "site.yaml").write_text("engine: podman\n")
-    plan = planned(checkout, offline, {"site": str(tmp_path / "site.yaml")}, tag="26.02-py3")
+    plan = planned(checkout, {"site": str(tmp_path / "site.yaml")}, tag="26.02-py3")
     assert "podman is not installed" in plan.done.sentence
     assert "docker is not installed" not in plan.done.sentence
 
@@ -182,20 +139,27 @@ def test_a_failed_build_is_recorded_with_a_fix(
     checkout: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     failure = CommandFailure("It failed.", find("uv: command not found"), ("last words",))
-    monkeypatch.setattr(container, "find", lambda *_: Engine("docker"))
-    monkeypatch.setattr(container, "image_id", lambda *_: "")
-    monkeypatch.setattr(container, "build", lambda *_: BuildResult("", 3, 4.0, failure))
+    monkeypatch.setattr(engines, "find", lambda *_: "docker")
+    monkeypatch.setattr(command_run, "run_step", lambda *_: failure)
     applied = bump(tag="26.02-py3", mode="local")
     record = Recorder("build-image", applied, checkout.repository(), tmp_path)
     run = Run(applied, checkout, record, OFFLINE)
-    run.step(BuildImage(env={}))
+    run.step(BuildImage())
     with pytest.raises(RunbookError, match=r"It failed\."):
         run.close()
     text = record.show().text
     assert failure.pitfalls[0].fix in text
-    assert "megatron-lm.log" in text
+    assert "build-image.log" in text
     assert "last words" in capsys.readouterr().out
     assert "It waits for the one above." in text  # the check of the versions
+
+
+def test_an_image_that_the_engine_keeps_elsewhere_is_not_checked(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "image_id", lambda *_: "")
+    with pytest.raises(CannotTell, match="its builder stores images elsewhere"):
+        VersionsMatch("x:local", "docker", {}).make_true(World(checkout, None, None))  # type: ignore[arg-type]
 
 
 # -- real builds -----------------------------------------------------------------------------------------------------
@@ -251,34 +215,35 @@ def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
     previewed = execute("build-image", **parameters)
     assert previewed.state == "previewed", previewed.summary
     build, look = (entry["sentence"] for entry in previewed.run["planned"])
-    assert f"build practice:bumped on nvcr.io/nvidia/pytorch:{TAG}, from docker/Dockerfile.ci.dev (main)" in build
-    assert ", with buildah 1." in build
-    assert "practice:bumped" in look
-    assert container.image_id(Engine("buildah"), "practice:bumped", engine.env) == ""
+    assert build.startswith("build the image: buildah build ")
+    assert f"--build-arg=FROM_IMAGE_NAME=nvcr.io/nvidia/pytorch:{TAG}" in build
+    assert "megatron-lm:local" in look
+    assert engines.image_id("buildah", "practice:bumped", engine.env) == ""
 
     first = execute("build-image", **parameters, mode="local")
-    assert (first.state, first.summary) == ("done", "Built practice:bumped."), first.summary
+    assert (first.state, first.summary) == ("done", "Built megatron-lm:local."), first.summary
     statement, record = predicate(first), first.record
     assert record is not None
     assert [check["status"] for check in statement["checks"]] == ["passed", "passed"]
     (effect,) = statement["effects"]
-    image = container.image_id(Engine("buildah"), "practice:bumped", engine.env)
-    assert (effect["target"], effect["before"], effect["after"]) == ("practice:bumped", "", image)
+    image = engines.image_id("buildah", "practice:bumped", engine.env)
+    assert (effect["target"], effect["after"]) == ("Build the image", build.partition(": ")[2])
     assert image.startswith("sha256:")
-    assert f"FROM nvcr.io/nvidia/pytorch:{TAG} AS main" in (record / "megatron-lm.log").read_text()
+    assert statement["inputs"]["image"] == image
+    assert f"FROM nvcr.io/nvidia/pytorch:{TAG} AS main" in (record / "build-image.log").read_text()
     smoke = (record / "smoke.csv").read_text()
     assert "PyTorch,2.12.0a0+0291f96,2.12.0a0+0291f96.nv26.4,as claimed," in smoke
     assert engine.buildah("containers", "-q") == ""
 
     repeated = execute("build-image", **parameters, mode="local")
-    assert (repeated.state, predicate(repeated)["effects"]) == ("done", [])
+    assert (repeated.state, predicate(repeated)["inputs"]["image"]) == ("done", image)
 
     # A failed build leaves the earlier image, and the record names the line and the cause.
     (world.checkout / "docker/common/install_nccl.sh").write_text("uv sync --locked\n")
     failed = execute("build-image", **parameters, mode="local")
     assert failed.state == "failed"
     assert "RUN sh /opt/install_nccl.sh" in failed.summary
-    assert container.image_id(Engine("buildah"), "practice:bumped", engine.env) == image
+    assert engines.image_id("buildah", "practice:bumped", engine.env) == image
     assert predicate(failed)["effects"] == []
 
 
@@ -307,7 +272,7 @@ def test_a_build_that_is_cancelled_or_killed_leaves_no_image_and_can_be_run_agai
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     until = time.monotonic() + 200  # the step would take longer
     audit = Path(os.environ["RUNBOOK_AUDIT"])
-    while not any("RUN sleep 600" in log.read_text() for log in audit.rglob("megatron-lm.log")):
+    while not any("RUN sleep 600" in log.read_text() for log in audit.rglob("build-image.log")):
         assert time.monotonic() < until
         assert running.poll() is None
         time.sleep(0.1)
@@ -315,11 +280,11 @@ def test_a_build_that_is_cancelled_or_killed_leaves_no_image_and_can_be_run_agai
     while running.poll() is None or engine.builds(f"practice:{end}"):
         assert time.monotonic() < until
         time.sleep(0.1)
-    assert container.image_id(Engine("buildah"), f"practice:{end}", engine.env) == ""
+    assert engines.image_id("buildah", f"practice:{end}", engine.env) == ""
     file.write_text(text)
     repeated = execute("build-image", **parameters, mode="local")
     assert "is claimed" in repeated.summary  # it was built: only its versions are others
-    assert container.image_id(Engine("buildah"), f"practice:{end}", engine.env) != ""
+    assert engines.image_id("buildah", f"practice:{end}", engine.env) != ""
     states = [json.loads(path.read_text())["state"] for path in sorted(audit.rglob("run.json"))]
     assert states == ["interrupted", "failed"]
 

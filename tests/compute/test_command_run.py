@@ -1,4 +1,4 @@
-"""The run of a sequence of commands: what is shown, logged and explained, and how it ends."""
+"""The run of a command: what is shown, logged and explained, and how it ends."""
 
 import os
 import subprocess
@@ -7,7 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from runbook_lib.compute.command_run import explain
 from runbook_lib.compute.command_run import run_step as run
 from runbook_lib.compute.tasks import WorkStep
 from runbook_lib.errors import RunbookError
@@ -28,6 +31,71 @@ def test_a_failing_step_is_explained(tmp_path: Path) -> None:
     assert "exit status 2" in failure.message
     assert "--extra for [project.optional-dependencies]" in failure.message
     assert "fine" in output
+
+
+STALE = "error: The lockfile at `uv.lock` needs to be updated, but `--locked` was provided."
+BUILDAH = f"""\
+[1/2] STEP 1/2: FROM nvcr.io/nvidia/pytorch:26.04-py3 AS helper
+Unable to find lockfile at `uv.lock`, but `--locked` was provided.
+[2/2] STEP 4/5: RUN echo one &&     uv sync --locked
+one
+{STALE}
+subprocess exited with status 2
+Error: building at STEP "RUN echo one &&     uv sync --locked": exit status 2
+"""
+DOCKER = f"""\
+#1 [internal] load build definition from Dockerfile.ci.dev
+#4 [helper 1/2] FROM nvcr.io/nvidia/pytorch:26.04-py3@sha256:00
+#7 [main 3/4] RUN echo one &&     uv sync --locked
+#7 0.500 {STALE}
+#7 ERROR: process "/bin/sh -c echo one" did not complete successfully: exit code: 2
+------
+ > [main 3/4] RUN echo one &&     uv sync --locked:
+0.500 {STALE}
+------
+ERROR: failed to solve: process "/bin/sh -c echo one" did not complete successfully: exit code: 2
+"""
+BUILD = step("docker", "build", ".")
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "signs"),
+    [
+        ("", "The step “Step” failed with exit status 1. Its last line is: nothing.", []),
+        (BUILDAH, "at RUN echo one &&     uv sync --locked", ["uv reports that the lockfile is missing or"]),
+        (DOCKER, "at [main 3/4] RUN echo one &&     uv sync --locked.", ["uv reports that the lockfile is missing"]),
+        ("STEP 1/2: FROM a\nmanifest unknown\n", "exit status 1.", ["The registry has no such image."]),
+        ("#2 ERROR: unauthorized: no\n", "exit status 1.", ["The registry requires a login."]),
+        (BUILDAH.replace(STALE, "x"), "Its last line is: Error: building at STEP", []),
+    ],
+)
+def test_the_failing_instruction_of_a_build_is_named(text: str, says: str, signs: list[str]) -> None:
+    failure = explain(BUILD, 1, tuple(text.splitlines()))
+    assert says in failure.sentence
+    assert len(failure.pitfalls) == len(signs)
+    assert all(it.sign.startswith(sign) for it, sign in zip(failure.pitfalls, signs, strict=True))
+
+
+@given(st.lists(st.text()), st.integers(-40, 255))
+def test_any_output_is_explained(lines: list[str], status: int) -> None:
+    assert explain(BUILD, status, tuple(lines)).message
+
+
+def test_of_a_build_the_instructions_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "docker").write_text(f"#!/bin/sh\nprintf '\\033[1m'\ncat <<'END'\n{DOCKER}END\nkill -9 $$\n")
+    (tmp_path / "docker").chmod(0o755)
+    output: list[str] = []
+    failure = run(BUILD, tmp_path, tmp_path / "log", output.append, {"PATH": f"{tmp_path}:{ENV['PATH']}"})
+    assert output[1:] == DOCKER.splitlines()[1:3]
+    assert failure is not None
+    assert failure.sentence.startswith("The step “Step” was ended by SIGKILL at [main 3/4] RUN")
+    assert STALE in (tmp_path / "log").read_text()
+
+
+def test_a_log_that_cannot_be_written_ends_the_step(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    with pytest.raises(RunbookError, match="could not be written"):
+        run(step("sleep", "600"), tmp_path, tmp_path / "log", print, ENV)
 
 
 def test_secrets_are_neither_shown_nor_logged(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The places where a step runs: which a machine has, each option of each way, image files, and what is refused."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from runbook_lib.compute import engine as engines
 from runbook_lib.compute.allocation import Allocation
-from runbook_lib.compute.engine import Engine, EngineName
+from runbook_lib.compute.engine import Engine
 from runbook_lib.compute.places import (
     PLACES,
     Machine,
@@ -26,8 +27,8 @@ from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS
 
-MACHINE = Machine(uid=1000, gid=1001, engine=Engine("docker"))
-PODMAN = Machine(uid=1000, gid=1001, engine=Engine("podman"))
+MACHINE = Machine(engine="docker")
+PODMAN = Machine(engine="podman")
 SHELL = make_step("shell", {"checkout": "/c", "inside": "/i"})
 LOCK, COMMIT = make_step("lock", {}), WorkStep("Commit", ("git", "commit"), "host", "Why.")
 UNDERSTOOD = ("local", "slurm")
@@ -52,7 +53,7 @@ def test_a_session_of_docker_has_the_options_of_the_guides() -> None:
 
 def test_files_in_the_checkout_belong_to_the_user() -> None:
     docker, podman = place().command(LOCK), place(machine=PODMAN).command(LOCK)
-    assert {"--user=1000:1001", "--env=HOME=/tmp", "--init"} <= set(docker)
+    assert {f"--user={os.getuid()}:{os.getgid()}", "--env=HOME=/tmp", "--init"} <= set(docker)
     assert {"--user=0:0", "--security-opt=label=disable"} <= set(podman)
     assert not {"--gpus=all", "--tty", "--shm-size=24g"} & set(docker)
     assert docker[-2:] == ("uv", "lock")
@@ -64,12 +65,6 @@ def test_alibabas_image_runs_with_the_hosts_shared_memory_and_its_own_user() -> 
     assert {"--ipc=host", "--net=host", "--privileged", "--ulimit=memlock=-1"} <= set(words)
     assert not [word for word in words if word.startswith("--shm-size")]
     assert not [word for word in place(image="alibaba:25.05").command(LOCK) if word.startswith("--user")]
-
-
-@pytest.mark.parametrize("path", ["relative", "/a:b", "/a,b", "/a\nb", "/a\x1b[31m"])
-def test_a_path_that_cannot_be_mounted_is_refused(path: str) -> None:
-    with pytest.raises(Refused):
-        place(checkout=path)
 
 
 def test_folders_are_mounted() -> None:
@@ -131,8 +126,6 @@ def test_each_place_runs_a_step_in_its_own_way(name: PlaceName, program: str) ->
     there = place(name, "nemo:26.06")
     assert there.command(LOCK)[0] == program
     assert there.command(COMMIT) == ("git", "commit")
-    assert there.describe(COMMIT) == "on this machine, in the checkout"
-    assert there.describe(LOCK)
 
 
 def test_a_step_is_run_directly_with_its_variables() -> None:
@@ -175,7 +168,7 @@ def test_signs_of_a_container(env: dict[str, str], files: tuple[str, ...], sign:
     ("machine", "name"),
     [
         (Machine("/.dockerenv"), "here"),
-        (Machine(engine=Engine("podman"), slurm=True), "local"),
+        (Machine(engine="podman", slurm=True), "local"),
         (Machine(slurm=True), "slurm"),
         (Machine(), "local"),
     ],
@@ -189,46 +182,21 @@ def test_the_place_is_what_the_machine_has(machine: Machine, name: str) -> None:
 
 
 def test_container_steps_are_refused_outside_of_a_container() -> None:
-    for machine in (Machine(), Machine(system="Darwin")):
-        with pytest.raises(Refused, match="macOS" if machine.system == "Darwin" else "this machine itself"):
-            place("here", machine=machine).require_container()
+    with pytest.raises(Refused, match="this machine itself"):
+        place("here", machine=Machine()).require_container()
     for name in UNDERSTOOD:
         place(name, machine=Machine()).require_container()  # type: ignore[arg-type]
     place("here", machine=Machine("/.dockerenv")).require_container()
 
 
-def test_an_unavailable_place_is_explained() -> None:
+def test_an_unavailable_place_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in UNDERSTOOD:
-        assert place(name, machine=Machine()).obstacle([LOCK])  # type: ignore[arg-type]
-    complete = Machine(engine=Engine("docker"), slurm=True)
+        assert place(name, machine=Machine()).obstacle()  # type: ignore[arg-type]
+    complete = Machine(engine="docker", slurm=True)
     for name in PLACES:
-        assert place(name, "nemo:26.06", machine=complete).obstacle([SHELL]) == ""
-    mac = Machine(system="Darwin", engine=Engine("docker"))
-    assert place(image="nemo:26.06", machine=mac).obstacle([LOCK]) == ""
-    assert "GPU" in place(image="nemo:26.06", machine=mac).obstacle([SHELL])
-
-
-def test_missing_prerequisites_are_known_before_anything_is_run(tmp_path: Path) -> None:
-    def program(text: str) -> None:
-        (tmp_path / "srun").write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / "srun").chmod(0o755)
-
-    def obstacle(image: Path, *commands: tuple[str, ...]) -> str:
-        steps = [WorkStep("x", words, "host", "Why.") for words in commands]
-        there = place("slurm", str(image), machine=Machine(slurm=True))
-        return there.obstacle(steps, {"PATH": str(tmp_path)})
-
-    missing, existing = Path("/no/such.sqsh"), tmp_path / "image.sqsh"
-    existing.touch()
-    program("echo '  --chdir=D  where to run'")
-    srun = ("srun", f"--container-image={existing}", "env")
-    assert obstacle(existing, ("uv", "lock")) == ""
-    assert "Pyxis" in obstacle(existing, srun)
-    assert str(missing) in obstacle(missing, ("srun", f"--container-image={missing}"))
-    assert obstacle(missing, ("mv", "a", str(missing)), ("x", str(missing))) == ""
-    for end in ("", "exit 1"):  # a failing srun is not held against the cluster
-        program(f"echo '  --container-image=IMG'\n{end}")
-        assert obstacle(existing, srun) == ""
+        assert place(name, "nemo:26.06", machine=complete).obstacle() == ""
+    monkeypatch.setattr(engines, "image_id", lambda *_: "")
+    assert "build it first" in place(machine=complete).obstacle()
 
 
 # -- an image as a file --------------------------------------------------------------------------------------------
@@ -263,8 +231,8 @@ def test_an_import_is_complete_before_it_gets_its_name_and_made_once(tmp_path: P
     ],
 )
 @pytest.mark.usefixtures("identity")
-def test_the_source_is_the_engine_or_the_registry(image: str, name: PlaceName, engine: EngineName, source: str) -> None:
-    facts = place(name, image, machine=Machine(engine=Engine(engine)), cache="/shared/uv").image_file()
+def test_the_source_is_the_engine_or_the_registry(image: str, name: PlaceName, engine: Engine, source: str) -> None:
+    facts = place(name, image, machine=Machine(engine=engine), cache="/shared/uv").image_file()
     assert facts["source"] == source
     assert re.fullmatch(r"/shared/\S+-[0-9a-f]{12}\.sqsh", str(facts["file"]))
 

@@ -35,7 +35,7 @@ def test_invalid_answers(text):
 def test_an_image_as_claimed():
     found = smoke.judge(CLAIMS, said())
     assert {it.verdict for it in found} == {"as claimed"}
-    assert not any(it.wrong or it.note for it in found)
+    assert not any(it.wrong or it.row["note"] for it in found)
     assert found[1].row == {
         "component": "PyTorch", "claimed by the registry": "2.12.0a0+0291f96",
         "found in the image": "2.12.0a0+0291f96.nv26.4", "verdict": "as claimed", "note": "",
@@ -61,7 +61,7 @@ def test_differences_are_named(found, name, verdict, wrong):
     judged = {it.name: it for it in smoke.judge(CLAIMS, said(**found))}
     assert (judged[name].verdict, judged[name].wrong) == (verdict, wrong)
     assert {it.verdict for other, it in judged.items() if other != name} == {"as claimed"}
-    assert bool(judged[name].note) == (verdict == "another version" and not wrong)
+    assert bool(judged[name].row["note"]) == (verdict == "another version" and not wrong)
 
 
 def test_a_value_missing_from_the_registry_is_not_an_error():
@@ -72,10 +72,10 @@ def test_a_value_missing_from_the_registry_is_not_an_error():
 
 def test_problems_are_quoted_from_the_image():
     judged = {it.name: it for it in smoke.judge(CLAIMS, said({"PyTorch": "ImportError: libcupti.so"}, PyTorch=""))}
-    assert judged["PyTorch"].note == "ImportError: libcupti.so."
+    assert judged["PyTorch"].row["note"] == "ImportError: libcupti.so."
     engine = smoke.judge(CLAIMS, said({"import of Transformer Engine": "OSError: libcuda.so.1"}))[-1]
     assert engine.verdict == "as claimed"
-    assert engine.note.startswith("Its import failed: OSError: libcuda.so.1. This is expected without a GPU")
+    assert engine.row["note"].startswith("Its import failed: OSError: libcuda.so.1. This is expected without a GPU")
 
 
 @pytest.mark.parametrize(
@@ -142,13 +142,13 @@ __version__ = "2.12.0a0+0291f96.nv26.4"
 def test_the_program_reads_the_versions(tmp_path):
     found = run(tmp_path, TORCH, "")
     assert {it.verdict for it in found.values()} == {"as claimed"}
-    assert not any(it.note for it in found.values())
+    assert not any(it.problem for it in found.values())
 
 
 def test_the_program_reports_failed_imports(tmp_path):
     found = run(tmp_path, "raise ImportError('libcudart.so.13')", "raise OSError('libcuda.so.1')")
-    assert found["PyTorch"].note == found["CUDA"].note == "ImportError: libcudart.so.13."
-    assert "Its import failed: OSError: libcuda.so.1." in found["Transformer Engine"].note
+    assert found["PyTorch"].problem == found["CUDA"].problem == "ImportError: libcudart.so.13."
+    assert "Its import failed: OSError: libcuda.so.1." in found["Transformer Engine"].problem
     assert found["Python"].verdict == "as claimed"
 
 

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from runbook_lib.compute.allocation import Allocation
-from runbook_lib.compute.engine import Engine
 from runbook_lib.compute.places import Machine, PlaceName, WorkPlace
 from runbook_lib.compute.project import ProjectState, PythonProject
-from runbook_lib.compute.tasks import TABLE, TaskPlan, expand, make_step, plan_task
+from runbook_lib.compute.tasks import TABLE, TaskPlan, expand, make_step, plan_task, split_words
 from runbook_lib.compute.work_image import WorkImage
-from runbook_lib.compute.work_step import run_values
+from runbook_lib.compute.work_step import command_values
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.images.reference import ImageType
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, Repository
@@ -50,7 +49,7 @@ SUBMODULE = "3rdparty/Megatron-LM"
 def place(
     name: PlaceName = "here", repository: Repository = MEGATRON_LM, image: str = "x:local", **more: Any
 ) -> WorkPlace:
-    machine = Machine("/.dockerenv" * (name == "here"), engine=Engine("docker"), uid=1000, gid=1001)
+    machine = Machine("/.dockerenv" * (name == "here"), engine="docker")
     return WorkPlace(name, repository, WorkImage.parse(image), "/c", **{"machine": machine, "cache": "/u", **more})
 
 
@@ -59,12 +58,12 @@ def plan(
     where: WorkPlace | None = None, **state: Any,
 ) -> TaskPlan:  # fmt: skip
     parsed = PythonProject.parse(text or (BRIDGED if repository is MEGATRON_BRIDGE else CORE))
-    project = ProjectState(repository.name, parsed, **state)
-    values = {**(where or place(repository=repository)).values, **project.values(image_type)}
-    if task == "install":
-        values |= project.install_values(arguments, image_type)
-    elif task == "add":
-        values |= project.add_values(arguments)
+    if "files" in state and state["files"] != {"a"}:
+        state["files"] |= {"uv.lock"}
+    project, words = ProjectState(repository.name, parsed, **state), split_words(arguments)
+    values = {**(where or place(repository=repository)).values, **project.values(image_type, words)}
+    if task != "add":
+        values["sync_options"] = project.sync_options(image_type, words)
     return plan_task(task, values)
 
 
@@ -80,12 +79,12 @@ def conditions() -> Iterator[str]:
         for key in ("refuse", "idle", "next", "warn"):
             yield from row.get(key, {})
     for row in TABLE["steps"].values():
-        yield from (row.get("when", ""), row.get("each", ""))
+        yield row.get("when", "")
 
 
 def test_each_condition_is_about_a_known_fact() -> None:
     project = ProjectState(MEGATRON_LM.name, PythonProject.parse(CORE))
-    known = {*project.values(), *project.install_values(""), *project.add_values("x"), *run_values("")}
+    known = {*project.values(), *command_values(())}
     for name in TABLE["where"]:
         known |= {*place(name).values, *place(name).image_file()}
     facts = {fact.removeprefix("!") for condition in conditions() for fact in condition.split()}
@@ -95,7 +94,7 @@ def test_each_condition_is_about_a_known_fact() -> None:
 @pytest.mark.parametrize("name", TABLE["steps"])
 def test_every_step_of_the_table_is_complete(name: str) -> None:
     row = TABLE["steps"][name]
-    assert set(row) <= {"title", "command", "place", "reason", "gpus", "terminal", "env", "when", "each"}
+    assert set(row) <= {"title", "command", "place", "reason", "gpus", "terminal", "env", "when"}
     texts = [row["title"], row["command"], row["reason"], *row.get("env", {}).values()]
     step = make_step(name, {field: "one two" for text in texts for _, field, _, _ in Formatter().parse(text) if field})
     assert step.place in ("host", "container")
@@ -151,7 +150,7 @@ def test_an_extra_lts_with_packages_is_installed_and_added_to() -> None:
 
 
 def test_a_lock_that_cannot_match_is_not_required() -> None:
-    for state in ({"has_lock": False}, {"mcore_branch": "dev"}):
+    for state in ({"files": frozenset({"a"})}, {"mcore_branch": "dev"}):
         unlocked = plan("install", repository=MEGATRON_BRIDGE, **state)
         assert lines(unlocked) == ["uv sync --all-extras --all-groups"]
         assert len(unlocked.warnings) == 2
@@ -164,15 +163,13 @@ def test_the_sync_depends_on_the_place() -> None:
 
     assert [first(place(name)) for name in ("here", "local", "slurm")] == ["uv", "env", "env"]
     on_cluster = place("here", machine=Machine(slurm=True))
-    assert plan_task("install", {**plan_values(on_cluster), "host_lock": "/l"}).steps[0].command[:2] == ("flock", "/l")
-
-
-def plan_values(where: WorkPlace) -> dict[str, Any]:
-    return {**where.values, **ProjectState(MEGATRON_LM.name, PythonProject.parse(CORE)).values()}
+    project = ProjectState(MEGATRON_LM.name, PythonProject.parse(CORE)).values()
+    values = {**on_cluster.values, **project, "host_lock": "/l", "sync_options": ()}
+    assert plan_task("install", values).steps[0].command[:2] == ("flock", "/l")
 
 
 def test_a_missing_submodule_is_initialized_first() -> None:
-    steps = plan("lock", repository=MEGATRON_BRIDGE, missing_submodules=(SUBMODULE,)).steps
+    steps = plan("lock", repository=MEGATRON_BRIDGE, submodules=(SUBMODULE,)).steps
     assert [step.line for step in steps] == [f"git submodule update --init {SUBMODULE}", "uv lock"]
     assert [step.place for step in steps] == ["host", "container"]
 
@@ -186,7 +183,7 @@ def test_a_dependency_is_added_and_its_commit_follows_the_repositorys_rules() ->
     assert added.warnings == ()
     assert "git switch -c build/add-humanize && " in added.next
     assert "git commit -S -s -m 'build: add humanize dependency' -- pyproject.toml uv.lock" in added.next
-    bridge = plan("add", "--extra recipes humanize", MEGATRON_BRIDGE)
+    bridge = plan("add", "--optional recipes humanize", MEGATRON_BRIDGE)
     assert "git commit -s -m 'build: add humanize' --" in bridge.next
     assert "uv add --no-sync --group linting humanize" in lines(plan("add", "--group linting humanize"))
     required = plan("add", "humanize")
@@ -198,9 +195,7 @@ def test_a_dependency_is_added_and_its_commit_follows_the_repositorys_rules() ->
     ("arguments", "says"),
     [
         ("--optional mlm humanize", "in favour of training"),
-        ("--optional devv humanize", "Its extras are training, dev, lts"),
-        ("-r requirements.txt", "not a package name"),
-        ("", "not a package name"),
+        ("", "needs a package"),
     ],
 )
 def test_an_addition_that_is_refused(arguments: str, says: str) -> None:
@@ -208,26 +203,20 @@ def test_an_addition_that_is_refused(arguments: str, says: str) -> None:
         plan("add", arguments)
 
 
-def test_an_extra_lts_of_another_repository_must_exist() -> None:
-    with pytest.raises(RunbookError, match="has no single extra or group 'lts'"):
-        plan("add", "--optional lts humanize", MEGATRON_BRIDGE)
-
-
 # -- conflicts, branches and style ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", [{"unmerged": ("uv.lock", "a.py")}, {"conflict_marks": True}])
-def test_a_conflict_is_resolved_by_locking_again(state: dict[str, Any]) -> None:
-    resolved = plan("conflict", **state)
+def test_a_conflict_is_resolved_by_locking_again() -> None:
+    resolved = plan("conflict", unmerged=("uv.lock", "a.py"))
     assert lines(resolved) == ["git checkout origin/main -- uv.lock", "uv lock", "git add -- uv.lock"]
-    assert ("Resolve a.py as well" in resolved.next) == ("a.py" in str(state))
+    assert "Resolve a.py as well" in resolved.next
 
 
 def test_a_conflict_that_only_the_user_can_resolve() -> None:
     for task, state, says in (
         ("conflict", {"unmerged": ("uv.lock", "pyproject.toml")}, "by hand"),
         ("conflict", {"unmerged": ("uv.lock",), "base": ""}, "`git fetch` it first"),
-        ("lock", {"conflict_marks": True}, "choose the task conflict"),
+        ("lock", {"unmerged": ("uv.lock",)}, "choose the task conflict"),
     ):
         with pytest.raises(Refused, match=says):
             plan(task, **state)
@@ -236,7 +225,7 @@ def test_a_conflict_that_only_the_user_can_resolve() -> None:
 
 
 def test_switching_megatron_core() -> None:
-    dev = plan("mcore-dev", repository=MEGATRON_BRIDGE, files=SWITCH, missing_submodules=(SUBMODULE,))
+    dev = plan("mcore-dev", repository=MEGATRON_BRIDGE, files=SWITCH, submodules=(SUBMODULE,))
     assert lines(dev)[1:] == ["bash scripts/switch_mcore.sh dev", "uv sync --all-extras --all-groups"]
     main = plan("mcore-main", repository=MEGATRON_BRIDGE, files=SWITCH, lock_changed=True, mcore_branch="dev")
     assert lines(main)[1:] == ["git stash push -- uv.lock", "uv sync --locked --all-extras --all-groups"]
@@ -291,9 +280,9 @@ def test_unit_tests_run_in_a_process_group() -> None:
         ("", "tests/unit_tests"),
         ("tests/unit_tests/test_a.py -k 'a b'", "tests/unit_tests/test_a.py -k 'a b'"),
     ):
-        (step,) = plan_task("tests", {**place().values, **run_values(arguments)}).steps
+        (step,) = plan_task("tests", {**place().values, **command_values(split_words(arguments))}).steps
         assert (step.line, step.gpus) == (f"{launch} {last}", True)
-    (step,) = plan_task("tests", {**place(repository=MEGATRON_BRIDGE).values, **run_values("")}).steps
+    (step,) = plan_task("tests", {**place(repository=MEGATRON_BRIDGE).values, **command_values(())}).steps
     assert step.line.endswith("-m pytest -vs -m 'not pleasefixme' tests/unit_tests")
 
 
@@ -302,14 +291,14 @@ LAUNCHER = ("python", "-m", "torch.distributed.run", "--nproc-per-node=8")
 
 
 def run_task(text: str, where: WorkPlace) -> tuple[str, ...]:
-    (step,) = plan_task("run", {**where.values, **run_values(text)}).steps
+    (step,) = plan_task("run", {**where.values, **command_values(split_words(text))}).steps
     return step.command
 
 
 @pytest.mark.parametrize("name", ["here", "local", "slurm"])
 def test_the_words_of_a_command_arrive_as_they_are(name: PlaceName) -> None:
     there = place(name, image="nemo:26.06")
-    (step,) = plan_task("run", {**there.values, **run_values("python -c 'print(\"a  b\", {x})' *.py")}).steps
+    (step,) = plan_task("run", {**there.values, **command_values(("python", "-c", 'print("a  b", {x})', "*.py"))}).steps
     assert there.command(step)[-4:] == ("python", "-c", 'print("a  b", {x})', "*.py")
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from runbook_lib.compute import engine as engines
 from runbook_lib.compute.command_run import run_step
-from runbook_lib.compute.engine import Engine
 from runbook_lib.compute.places import Machine, WorkPlace
 from runbook_lib.compute.project import PythonProject, read_project_state
 from runbook_lib.compute.tasks import make_step
@@ -23,7 +22,7 @@ from runbook_lib.world.outside import World
 
 pytestmark = pytest.mark.slow
 
-INSIDE = Machine("/.dockerenv", "Linux")
+INSIDE = Machine("/.dockerenv")
 UV = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
 PROJECT = """\
 [project]
@@ -132,8 +131,6 @@ def join(clone: Path, tmp: Path, *how: str) -> None:
 def test_uv_refuses_the_guides_mistakes_and_accepts_the_planned_commands(clone: Path, tmp_path: Path) -> None:
     said = sh(clone, "uv", "sync", "--locked", "--dry-run", "--group", "dev", tmp=tmp_path, ok=False)
     assert "Group `dev` is not defined" in said
-    with pytest.raises(RunbookError, match="Write --extra dev"):
-        choose(clone, MEGATRON_LM, task="install", arguments="--group dev --group test")
     task = choose(clone, MEGATRON_LM, task="install", arguments="training dev test")
     (command,) = task.plan.steps
     assert command.line == "uv sync --locked --extra training --extra dev --group test"
@@ -152,7 +149,8 @@ def test_a_package_is_added_and_locked_however_often(clone: Path, tmp_path: Path
     (clone / "pyproject.toml").write_text(PROJECT)
     for _ in range(2):
         run(choose(clone, task="add", arguments="--optional dev humanize"), clone, tmp_path)
-        assert PythonProject.parse((clone / "pyproject.toml").read_text()).extras["dev"] == ("humanize",)
+        (added,) = PythonProject.parse((clone / "pyproject.toml").read_text()).extras["dev"]
+        assert added.startswith("humanize")
     assert 'name = "humanize"' in (clone / "uv.lock").read_text()
 
 
@@ -214,9 +212,9 @@ def test_the_uv_lock_that_dev_changed_is_restored_and_saved(clone: Path, tmp_pat
 def test_a_submodule_that_is_not_initialized_is_found(clone: Path, tmp_path: Path) -> None:
     head = sh(clone, "git", "rev-parse", "HEAD", tmp=tmp_path)
     sh(clone, "git", "update-index", "--add", "--cacheinfo", f"160000,{head},3rdparty/Megatron-LM", tmp=tmp_path)
-    assert read_project_state(Checkout.open(clone), "x/y").missing_submodules == ()
+    assert read_project_state(Checkout.open(clone), "x/y").submodules == ()
     (clone / ".gitmodules").write_text('[submodule "m"]\n\tpath = 3rdparty/Megatron-LM\n\turl = ../x\n')
-    assert read_project_state(Checkout.open(clone), "x/y").missing_submodules == ("3rdparty/Megatron-LM",)
+    assert read_project_state(Checkout.open(clone), "x/y").submodules == ("3rdparty/Megatron-LM",)
 
 
 # -- an environment that is shared -------------------------------------------------------------------------------
@@ -247,8 +245,6 @@ def test_uv_is_refused_outside_of_a_container_and_synced_once_for_slurm(clone: P
                 choose(clone, MEGATRON_LM, machine, task=task, where="here")
     with pytest.raises(Refused):
         choose(clone, MEGATRON_LM, Machine(), task="install", where="here")
-    with pytest.raises(Refused, match="macOS"):
-        choose(clone, MEGATRON_LM, Machine(system="Darwin"), task="lock", where="here")
     (step,) = choose(clone, MEGATRON_LM, Machine(slurm=True), task="install", where="here", arguments="dev").plan.steps
     assert step.command[0] == "flock"
     assert step.command[2:] == ("uv", "sync", "--locked", "--extra", "dev")
@@ -262,17 +258,17 @@ def test_an_image_built_here_is_imported_once_for_a_cluster(
     clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engines, "image_id", lambda *_: "sha256:0123456789abcdef")
-    here = Machine(engine=Engine("docker"), slurm=True)
+    here = Machine(engine="docker", slurm=True)
     (tmp_path / "site.yaml").write_text(f"cache: {tmp_path}\n")
     request = {"task": "session", "where": "slurm", "site": str(tmp_path / "site.yaml")}
     file = f"{tmp_path.parent}/megatron-lm-local-0123456789ab.sqsh"
-    task = choose(clone, MEGATRON_LM, here, **request)
-    assert [it.command[0] for it in task.plan.steps] == ["rm", "enroot", "mv", "srun"]
-    assert f"--container-image={file}" in task.plan.steps[-1].command
-    assert [it.terminal for it in task.plan.steps] == [False, False, False, True]
+    with pytest.raises(RunbookError, match="task import"):
+        choose(clone, MEGATRON_LM, here, **request)
     Path(file).touch()
     try:
-        assert [it.command[0] for it in choose(clone, MEGATRON_LM, here, **request).plan.steps] == ["srun"]
+        (step,) = choose(clone, MEGATRON_LM, here, **request).plan.steps
+        assert step.command[0] == "srun"
+        assert f"--container-image={file}" in step.command
         assert "exists" in choose(clone, MEGATRON_LM, here, **{**request, "task": "import"}).plan.idle
     finally:
         Path(file).unlink()
@@ -281,7 +277,7 @@ def test_an_image_built_here_is_imported_once_for_a_cluster(
 
 
 def test_a_missing_image_is_reported_before_anything_is_run(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    docker = Machine(engine=Engine("docker"))
+    docker = Machine(engine="docker")
     monkeypatch.setattr(engines, "image_id", lambda *_: "")
     assert "build it first" in choose(clone, MEGATRON_LM, docker, task="lock").obstacle
     monkeypatch.setattr(engines, "image_id", lambda *_: "sha256:1")

@@ -105,7 +105,7 @@ def test_a_step_that_fails_is_explained_in_the_record(clone: Path) -> None:
     ("parameters", "says"),
     [
         ({"task": "dance"}, "Choose one of session"),
-        ({"task": "install", "arguments": "--group dev"}, "has no group 'dev'"),
+        ({"task": "install", "arguments": "devv"}, "has no extra or group 'devv'"),
         ({"task": "lock", "arguments": "now"}, "takes no arguments"),
         ({"task": "lock", "where": "moon"}, "where='moon'"),
         ({"task": "session", "image": "nemo:26.99"}, "is not a tag of the NeMo images"),
@@ -125,7 +125,7 @@ def test_a_session_is_shown_for_a_terminal(clone: Path) -> None:
     assert slurm.ok, slurm.summary
     assert predicate(slurm)["effects"] == []
     assert "In a terminal, in " in slurm.next
-    assert slurm.summary.startswith("Shown: a shell inside the image. ")  # and why it cannot be run from here
+    assert slurm.summary.startswith("Shown: a shell inside the image.")
 
 
 @pytest.fixture

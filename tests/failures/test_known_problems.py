@@ -46,6 +46,8 @@ SIGNS = [
     (f'  File "/usr/local/bin/torchrun", line 8, in <module>\n{NOT_FOUND}', "Start it with `uv run python -m torch"),
     ("bash: line 1: uv: command not found", "Use the image built from"),
     ("/bin/sh: 1: uv: not found", "Use the image built from"),
+    ('docker: Error response from daemon: could not select device driver "" with capabilities', "Install the NVIDIA"),
+    ("srun: unrecognized option '--container-image=x.sqsh'", "Ask the cluster's administrators"),
     (FULL, "Mount a host folder over uv's cache"),
     ("error: failed to remove directory `/w/.venv/lib`: Directory not empty (os error 39)", "Run `uv sync` once be"),
     ("ERROR: failed to solve: secret JET_INDEX_URLS: not found", "Build with --target main"),

@@ -16,7 +16,7 @@ from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.clients.gitlab.models import UNDER_WAY, NoSuchRef, Pipeline
 from runbook_lib.compute.internal_ci import plan as pipelines
 from runbook_lib.compute.internal_ci.plan import BuildJob, PipelineProgress
-from runbook_lib.compute.known_builds import GITLAB_REMOTE, RemoteProject, parse_remote
+from runbook_lib.compute.internal_gitlab import GITLAB_REMOTE, RemoteProject, parse_remote
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.failures import known_problems, read_logs
 from runbook_lib.failures.failure import FailedJob

@@ -1,35 +1,12 @@
-"""The images of the repositories: their builds, from ``builds.toml``, and the internal GitLab's ready images.  Pure."""
+"""The internal GitLab: the project behind a remote's URL, and the image that its CI has built.  Pure."""
 
 import re
-import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib.resources import files
-from typing import Any
+from dataclasses import dataclass
 
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.images.reference import ImageRef, ImageType
 from runbook_lib.pins.repositories import MEGATRON_LM, Repository
 
-
-@dataclass(frozen=True)
-class KnownBuild:
-    """The build of a repository's image.
-
-    The first of ``dockerfiles`` that exists is used, with the image type for ``{type}``.  ``argument`` takes the base
-    image.  ``folders`` are those that it copies and no clone has, each with the data that it lacks.
-    """
-
-    name: str
-    dockerfiles: Sequence[str]
-    argument: str
-    target: str = ""
-    context: str = "."
-    folders: Mapping[str, str] = field(default_factory=dict)
-
-
-_TABLE: Mapping[str, Any] = tomllib.loads((files("runbook_lib.compute") / "builds.toml").read_text("utf-8"))
-BUILDS: Mapping[str, KnownBuild] = {name: KnownBuild(**fields) for name, fields in _TABLE["builds"].items()}
 #: The git remote on whose host the internal images are.
 GITLAB_REMOTE = "gitlab"
 _INTERNAL_IMAGE = "adlr/megatron-lm/mcore_ci_dev"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib.compute.known_builds import RemoteProject, internal_image, parse_remote
+from runbook_lib.compute.internal_gitlab import RemoteProject, internal_image, parse_remote
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM

@@ -1,0 +1,94 @@
+"""Which engine works, and a program in an image, by stand-ins: no engine at all first."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from runbook_lib.compute import engine
+from runbook_lib.errors import CannotTell, RunbookError
+
+DAEMON = "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
+DENIED = "permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock"
+
+
+def stand_in(folder: Path, name: str, script: str) -> dict[str, str]:
+    """A program of that name that is alone on PATH, but for what a shell needs."""
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+    return {"PATH": str(folder), "HOME": str(folder)}
+
+
+def says(text: str, status: int = 1) -> str:
+    return f"echo '{text}' >&2; exit {status}"
+
+
+def test_no_engine_at_all(tmp_path):
+    with pytest.raises(RunbookError) as raised:
+        engine.find("", {"PATH": str(tmp_path)})
+    assert str(raised.value).startswith(
+        "No engine for images works here. docker is not installed. podman is not installed. buildah is not installed. "
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "script", "told"),
+    [
+        (
+            "docker",
+            says(DENIED),
+            "docker is installed, but you may not use it: get yourself added to the group docker",
+        ),
+        (
+            "docker",
+            says(DAEMON),
+            "docker is installed, but its daemon is not running: start it (`systemctl start docker`).",
+        ),
+        (
+            "podman",
+            says("cannot set up namespace using newuidmap"),
+            "podman is installed, but does not work. Its last output: cannot",
+        ),
+        ("podman", "exit 3", "podman is installed, but does not work. Its last output: none."),
+        (
+            "buildah",
+            says("kernel does not support overlay fs"),
+            "buildah is installed, but does not work. Its last output: kernel",
+        ),
+        ("docker", "kill -9 $$", "docker is installed, but does not work. Its last output: none."),
+    ],
+)
+def test_an_engine_that_does_not_work_is_explained(tmp_path, name, script, told):
+    with pytest.raises(RunbookError) as raised:
+        engine.find(name, stand_in(tmp_path, name, script))
+    assert told in str(raised.value)
+    assert "Nothing was built." in str(raised.value)
+
+
+def test_the_first_that_works_is_taken(tmp_path):
+    stand_in(tmp_path, "docker", says(DAEMON))
+    stand_in(tmp_path, "podman", "echo 5.0.0")
+    env = stand_in(tmp_path, "buildah", "echo buildah version 1.33.7")
+    assert engine.find("", env) == "podman"
+    assert engine.find("buildah", env) == "buildah"
+    with pytest.raises(RunbookError, match="daemon is not running"):
+        engine.find("docker", env)
+
+
+def test_a_program_in_an_image_has_a_time_limit_and_nothing_is_left_of_it(tmp_path):
+    env = stand_in(tmp_path / "bin", "docker", f'echo "$*" >> {tmp_path}/asked; [ $1 = rm ] || sleep 600')
+    env["PATH"] += f":{os.environ['PATH']}"
+    with pytest.raises(CannotTell, match="longer than 0 seconds"):
+        engine.inside("docker", "x:local", ["sh"], 0.3, env)
+    run, remove = (tmp_path / "asked").read_text().splitlines()
+    name = run.split("--name=")[1].split()[0]
+    assert remove == f"rm --force {name}"
+
+
+def test_output_lost_by_an_engine_is_requested_again(tmp_path):
+    env = stand_in(
+        tmp_path, "buildah",
+        f'case "$1" in from) echo c;; run) if [ -e {tmp_path}/ran ]; then echo said; fi; : >>{tmp_path}/ran;; esac',
+    )  # fmt: skip
+    assert engine.inside("buildah", "x:local", ["sh"], 5, env) == "said\n"

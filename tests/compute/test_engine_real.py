@@ -1,0 +1,185 @@
+"""Images really built, by buildah, from bases of a registry on this machine."""
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from building import ENGINE, Place, claims, place, start_registry
+
+from runbook_lib.clients.registry.client import OciRegistry
+from runbook_lib.compute import engine as engines
+from runbook_lib.compute import smoke
+from runbook_lib.compute.build_plan import BuildPlan
+from runbook_lib.compute.command_run import CommandFailure, run_step
+from runbook_lib.compute.tasks import WorkStep
+from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.images.compare import versions
+from runbook_lib.images.reference import ImageRef
+
+pytestmark = [pytest.mark.component("registry"), pytest.mark.component("container")]
+
+BASE = "nvcr.io/nvidia/pytorch:26.04-py3"
+FILE = """\
+ARG FROM_IMAGE_NAME
+FROM ${FROM_IMAGE_NAME} AS helper
+RUN echo made > /made
+FROM ${FROM_IMAGE_NAME} AS main
+ARG WORDS=none
+COPY --from=helper /made /made
+RUN cat /made && echo ${WORDS}
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("engine")
+    process, url = start_registry(folder, folder / "registry")
+    try:
+        made = place(folder, url)
+        made.publish("26.04-py3", claims("26.04"))
+        made.publish("26.05-py3", claims("26.05"), architecture="arm64")
+        made.publish("26.06-py3", claims("26.06"), architecture="arm64", index=True)
+        yield made
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def command(root: Path, text: str, *options: str, base: str = BASE) -> WorkStep:
+    (root / "Dockerfile").write_text(text)
+    chosen = (f"--build-arg=FROM_IMAGE_NAME={base}", "--target=main", f"--tag={tag(root)}", *options)
+    plan = BuildPlan(tag(root), base, "pin:1", "amd64", chosen)
+    return WorkStep("Build", plan.command(ENGINE), "host", "Why.")
+
+
+def tag(root: Path) -> str:
+    return f"x:{root.name.lower()}"
+
+
+def build(
+    built: Place, root: Path, text: str, *options: str, base: str = BASE, show: Callable[[str], object] = str
+) -> CommandFailure | None:
+    return run_step(command(root, text, *options, base=base), root, root / "build.log", show, built.env)
+
+
+def tagged(built: Place, root: Path) -> str:
+    return engines.image_id(ENGINE, tag(root), built.env)
+
+
+def test_a_build_ends_with_an_image_under_its_tag_and_its_log(built: Place, tmp_path: Path) -> None:
+    assert engines.find("buildah", built.env) == "buildah"
+    assert tagged(built, tmp_path) == ""
+    said: list[str] = []
+    assert build(built, tmp_path, FILE, "--build-arg=WORDS=spoken words", show=said.append) is None
+    image = tagged(built, tmp_path)
+    assert image.startswith("sha256:")
+    assert said[1] == f"[1/2] STEP 1/2: FROM {BASE} AS helper"
+    assert len(said) == 7
+    assert "spoken words" in (tmp_path / "build.log").read_text().splitlines()
+    assert build(built, tmp_path, FILE, "--build-arg=WORDS=spoken words") is None
+    assert tagged(built, tmp_path) == image  # nothing was built anew
+    assert "Using cache" in (tmp_path / "build.log").read_text()
+    assert built.buildah("containers", "-q") == ""
+
+
+def test_the_smoke_check_runs_in_the_image_and_agrees_with_the_registry(built: Place, tmp_path: Path) -> None:
+    assert build(built, tmp_path, FILE) is None
+    said = engines.inside(ENGINE, tagged(built, tmp_path), smoke.COMMAND, 30, built.env)
+    with OciRegistry.connect(ImageRef.parse(BASE), built.env) as registry:
+        image = registry.image("26.04-py3")
+    assert image is not None
+    found = smoke.judge(versions(image.platforms["amd64"]), said)
+    assert {it.name: it.verdict for it in found} == dict.fromkeys(
+        ("Python", "PyTorch", "CUDA", "cuDNN", "NCCL", "Transformer Engine"), "as claimed"
+    )
+    assert built.buildah("containers", "-q") == ""
+
+
+def test_a_program_that_fails_in_the_image_is_reported(built: Place, tmp_path: Path) -> None:
+    assert build(built, tmp_path, FILE) is None
+    with pytest.raises(CannotTell, match=r"sh could not be run in sha256:.* with buildah.*I cannot"):
+        engines.inside(ENGINE, tagged(built, tmp_path), ["sh", "-c", "echo I cannot >&2; exit 3"], 30, built.env)
+    with pytest.raises(CannotTell, match="No container of localhost/none:1 could be created with buildah"):
+        engines.inside(ENGINE, "localhost/none:1", ["sh"], 30, built.env)
+    assert built.buildah("containers", "-q") == ""
+
+
+def test_a_failing_instruction_is_named_with_its_pitfall(built: Place, tmp_path: Path) -> None:
+    failing = f"{FILE}RUN echo a && \\\n    uv sync --locked\n"
+    failure = build(built, tmp_path, failing)
+    assert tagged(built, tmp_path) == ""
+    assert failure is not None
+    assert "at RUN echo a &&" in failure.sentence
+    assert [it.fix for it in failure.pitfalls] == ["Use the image built from the project's CI Dockerfile."]
+    assert "uv: not found" in "\n".join(failure.lines)
+    assert built.buildah("containers", "-q") == ""
+    assert build(built, tmp_path, FILE) is None
+
+
+@pytest.mark.parametrize(
+    ("base", "sign"),
+    [
+        ("nvcr.io/nvidia/pytorch:99.01-py3", "The registry has no such image."),
+        ("nvcr.io/nvidia/pytorch:26.05-py3", "A program in the image cannot be started here."),
+        ("nvcr.io/nvidia/pytorch:26.06-py3", "The image is not published for this machine's processor."),
+    ],
+)
+def test_an_unusable_base_is_reported_separately(built: Place, tmp_path: Path, base: str, sign: str) -> None:
+    failure = build(built, tmp_path, FILE, base=base)
+    assert failure is not None
+    assert sign in [it.sign for it in failure.pitfalls], failure
+    assert tagged(built, tmp_path) == ""
+
+
+SLOW = f"{FILE}RUN echo slow > /slow && sleep 600\n"
+
+
+@pytest.mark.parametrize("end", ["interrupt", "SIGTERM", "SIGKILL"])
+def test_a_build_that_is_ended_leaves_no_tag_and_can_be_run_again(built: Place, tmp_path: Path, end: str) -> None:
+    def say(line: str) -> None:  # the step would take longer than a test may
+        if "sleep 600" in line and "STEP" in line:
+            if end == "interrupt":
+                raise KeyboardInterrupt
+            threading.Timer(0.1, lambda: built.builds(tag(tmp_path))[0].send_signal(getattr(signal, end))).start()
+
+    if end == "interrupt":
+        with pytest.raises(KeyboardInterrupt):
+            build(built, tmp_path, SLOW, show=say)
+    else:
+        failure = build(built, tmp_path, SLOW, show=say)
+        assert failure is not None
+        assert end == "SIGTERM" or "was ended by SIGKILL" in failure.sentence
+    assert tagged(built, tmp_path) == ""
+    assert built.builds(tag(tmp_path)) == []
+    assert build(built, tmp_path, SLOW.replace("sleep 60", "sleep 0")) is None
+    assert tagged(built, tmp_path) != ""
+
+
+def test_an_image_that_was_tagged_before_stays_where_its_new_build_fails(built: Place, tmp_path: Path) -> None:
+    assert build(built, tmp_path, FILE) is None
+    before = tagged(built, tmp_path)
+    assert build(built, tmp_path, f"{FILE}RUN false\n") is not None
+    assert tagged(built, tmp_path) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_a_full_disk_is_reported(built: Place, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(disk)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("this machine lets nobody mount a tmpfs")
+    try:
+        small = place(disk, built.registry)
+        failure = build(small, tmp_path, f"{FILE}RUN dd if=/dev/zero of=/big bs=1M count=40\n")
+        assert failure is not None
+        assert "The disk is full." in [it.sign for it in failure.pitfalls], failure
+        subprocess.run(["dd", "if=/dev/zero", f"of={disk}/fill", "bs=1M"], capture_output=True, check=False)
+        with pytest.raises(RunbookError, match="The disk is full"):
+            run_step(command(tmp_path, FILE), tmp_path, disk / "build.log", str, built.env)
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=False)
