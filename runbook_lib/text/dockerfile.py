@@ -1,4 +1,4 @@
-"""The questions that are asked of a Dockerfile: its instructions, build arguments, stages, and the folders it copies.
+"""The questions that are asked of a Dockerfile: its instructions and build arguments.
 
 Sources: https://docs.docker.com/reference/dockerfile/ and, where that is silent (a doubled escape character at the end
 of a line, which words begin a here-document), the parser of BuildKit.
@@ -6,10 +6,7 @@ of a line, which words begin a here-document), the parser of BuildKit.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-
-from runbook_lib.errors import CannotTell
-from runbook_lib.text.suggestions import did_you_mean
+from dataclasses import dataclass
 
 _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy")
 #: Arguments that every build knows without an ARG.
@@ -21,21 +18,14 @@ _WORD = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*'|["'\\])+""", r
 _HEREDOC = re.compile(r"\d*<<(-?)([^<]+)")
 _HOLDS_HEREDOCS = frozenset({"ADD", "COPY", "RUN"})
 _DIRECTIVE = re.compile(r"#\s*([a-zA-Z][a-zA-Z0-9]*)\s*=(.*)")
-_SECRET = re.compile(r"--mount=(?:\S*,)?type=secret\b")
-#: A folder of the context as ``COPY`` names it, without variables and patterns.
-_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,80}/")
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """An instruction with its continuation lines joined; ``pieces`` are pairs of offsets: in ``text``, in the file.
-
-    ``heredoc`` is True if it has a here-document.
-    """
+    """An instruction with its continuation lines joined; ``pieces`` are pairs of offsets: in ``text``, in the file."""
 
     text: str
     pieces: tuple[tuple[int, int], ...]
-    heredoc: bool = False
 
     @property
     def keyword(self) -> str:
@@ -60,56 +50,6 @@ class Instruction:
     def line(self, text: str, offset: int = 0) -> int:
         """Return the line number, from 1, of the character at this offset."""
         return text.count("\n", 0, self.at(offset)) + 1
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A stage: its lowercase name, if any, the folders of the context that it copies, and if it mounts a secret."""
-
-    name: str
-    folders: frozenset[str] = frozenset()
-    secret: bool = False
-
-
-@dataclass(frozen=True)
-class Dockerfile:
-    """A file: the build ``arguments`` that it declares in any stage, and its stages.
-
-    ``path`` is its name in messages; ``heredocs`` is True if it has here-documents, which older builders refuse.
-    """
-
-    path: str
-    arguments: frozenset[str]
-    stages: tuple[Stage, ...]
-    heredocs: bool = False
-
-    def until(self, target: str) -> tuple[Stage, ...]:
-        """Return the stages up to the one with this name or number, by default the last.  Raises CannotTell."""
-        for number, stage in enumerate(self.stages):
-            if target and target.lower() in (stage.name, str(number)):
-                return self.stages[: number + 1]
-        if target or not self.stages:
-            names = [stage.name for stage in self.stages if stage.name]
-            known, hint = ", ".join(names) or "none with a name", did_you_mean(target.lower(), names)
-            raise CannotTell(f"{self.path} has no stage {target!r}{hint}; it has {known}.")
-        return self.stages
-
-
-def parse(text: str, path: str = "Dockerfile") -> Dockerfile:
-    """Parse a Dockerfile, also one that Docker would refuse."""
-    stages: list[Stage] = []
-    heredocs = False
-    for instruction in instructions(text):
-        heredocs |= instruction.heredoc
-        words = instruction.words
-        if instruction.keyword == "FROM":
-            stages.append(Stage(words[-1].lower() if len(words) > 2 and words[-2].upper() == "AS" else ""))
-        elif instruction.keyword == "COPY" and stages and not any(word.startswith("--from") for word in words):
-            folders = frozenset(word for word in words[:-1] if _FOLDER.fullmatch(word))
-            stages[-1] = replace(stages[-1], folders=stages[-1].folders | folders)
-        elif instruction.keyword == "RUN" and stages and any(_SECRET.match(word) for word in words):
-            stages[-1] = replace(stages[-1], secret=True)
-    return Dockerfile(path, arguments(text) - PREDEFINED, tuple(stages), heredocs)
 
 
 def arguments(text: str) -> frozenset[str]:
@@ -142,7 +82,8 @@ def instructions(text: str) -> Iterator[Instruction]:
         joined += body
         if joined.strip():
             instruction = Instruction(joined, tuple(pieces))
-            yield replace(instruction, heredoc=_skip_heredocs(instruction, lines))
+            yield instruction
+            _skip_heredocs(instruction, lines)
         joined, pieces = "", []
     if joined.strip():
         yield Instruction(joined, tuple(pieces))
@@ -168,21 +109,18 @@ def _escape(text: str) -> str:
     return "\\"
 
 
-def _skip_heredocs(instruction: Instruction, lines: Iterator[tuple[int, str]]) -> bool:
-    """Consume the lines of an instruction's here-documents; return True if it has any."""
+def _skip_heredocs(instruction: Instruction, lines: Iterator[tuple[int, str]]) -> None:
+    """Consume the lines of an instruction's here-documents."""
     if instruction.keyword == "ONBUILD":
         instruction = Instruction(instruction.rest or "ONBUILD", ((0, 0),))
     if instruction.keyword not in _HOLDS_HEREDOCS or _is_json(instruction):
-        return False
-    found = False
+        return
     for word in instruction.words:
         match = _HEREDOC.fullmatch(word)
         if name := re.sub(r"[\"'\\]", "", match[2]) if match else "":
-            found = True
             for _, line in lines:
                 if (line.lstrip("\t") if match and match[1] else line) == name:
                     break
-    return found
 
 
 def _is_json(instruction: Instruction) -> bool:

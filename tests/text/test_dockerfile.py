@@ -2,20 +2,7 @@
 
 import pytest
 
-from runbook_lib.errors import CannotTell
-from runbook_lib.text.dockerfile import Stage, arguments, instructions, parse
-
-TWO = """\
-ARG BASE=busybox:1
-FROM --platform=$BUILDPLATFORM $BASE AS One
-ARG A=1 B="b c"
-COPY a.txt assets/ ../up/ $X/ d*/ /x/
-COPY --from=tools/ b/ /y/
-FROM ${LATE:-one} as two
-RUN --mount=type=bind,source=/x --mount=id=T,type=secret true
-COPY docs/ /z/
-FROM one
-"""
+from runbook_lib.text.dockerfile import arguments, instructions
 
 
 @pytest.mark.parametrize(
@@ -24,8 +11,6 @@ FROM one
 )
 def test_text_without_instructions(text):
     assert list(instructions(text)) == []
-    with pytest.raises(CannotTell, match=r"^docker/D has no stage"):
-        parse(text, "docker/D").until("")
 
 
 @pytest.mark.parametrize(
@@ -75,34 +60,6 @@ def test_an_instruction_knows_its_line_through_comments_and_continuations():
         9,
     )
     assert (third.keyword, third.rest) == ("USER", "me")
-
-
-def test_stages_have_names_folders_and_secrets():
-    dockerfile = parse(TWO)
-    assert dockerfile.arguments == {"BASE", "A", "B"}
-    assert dockerfile.stages == (
-        Stage("one", frozenset({"assets/"})), Stage("two", frozenset({"docs/"}), secret=True), Stage("")
-    )  # fmt: skip
-    assert not dockerfile.heredocs
-    assert parse("FROM a\nRUN <<EOF\nx\nEOF\n").heredocs
-
-
-@pytest.mark.parametrize(("target", "count"), [("", 3), ("one", 1), ("ONE", 1), ("1", 2), ("two", 2)])
-def test_a_stage_is_found_by_name_or_number(target, count):
-    assert len(parse(TWO).until(target)) == count
-
-
-@pytest.mark.parametrize(
-    ("text", "target", "named"),
-    [
-        (TWO, "tow", r"'tow' \(did you mean two\?\).*one, two"),
-        (TWO, "3", "'3'.*one, two"),
-        ("FROM a", "main", "'main'"),
-    ],
-)  # fmt: skip
-def test_a_missing_stage_is_named_with_the_known_ones(text, target, named):
-    with pytest.raises(CannotTell, match=f"Dockerfile.*{named}"):
-        parse(text).until(target)
 
 
 @pytest.mark.parametrize(

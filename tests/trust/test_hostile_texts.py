@@ -168,7 +168,7 @@ READERS: Mapping[str, tuple[Callable[[str], object], Callable[[str], str]]] = {
     "model_config": (ci_rules.ComparisonConfig.parse, model),
     "project": (project.PythonProject.parse, "[project]\nname = {}".format),
     "Dockerfile": (
-        lambda text: dockerfile.parse(f"FROM a AS {text[:50]}\nCOPY --from={text} a b\n", "D").until(text), str,
+        lambda text: list(dockerfile.instructions(f"FROM a AS {text[:50]}\nCOPY --from={text} a b\n")), str,
     ),
 }  # fmt: skip
 
