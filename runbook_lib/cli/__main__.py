@@ -10,7 +10,6 @@ import click
 
 from runbook_lib.cli.command import CANNOT_TELL, ClosedPipe, print_json
 from runbook_lib.errors import RunbookError
-from runbook_lib.system import startup
 from runbook_lib.system.output import safe_output
 
 #: The module of each command or group, and what the help says of it.
@@ -80,7 +79,6 @@ def runbook() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status: 0 yes, 1 no, 2 cannot tell, also for errors and wrong usage."""
-    startup.restore()
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         with safe_output():

@@ -138,15 +138,13 @@ def _lines(name: str, image: Image, results: Sequence[DriverResult]) -> Iterator
 
 
 def _document(name: str, image: Image, results: Sequence[DriverResult]) -> dict[str, object]:
-    needs: list[dict[str, object]] = []
-    for requirement, platforms in requirements(image).items():
-        summary = requirement.summary
-        needs.append(
-            {"platforms": platforms, **asdict(requirement), "needs": requirement.driver}
-            | {"reason": summary.reason, "sources": summary.sources}
-        )
-    drivers: list[dict[str, object]] = []
-    for result in results:
-        drivers.append({"platforms": result.platforms, "driver": result.driver, **asdict(result.judgement)})
+    needs = [
+        {
+            "platforms": platforms, **asdict(requirement), "needs": requirement.driver,
+            "reason": requirement.summary.reason, "sources": requirement.summary.sources,
+        }
+        for requirement, platforms in requirements(image).items()
+    ]  # fmt: skip
+    drivers = [{"platforms": each.platforms, "driver": each.driver, **asdict(each.judgement)} for each in results]
     verdict = worst(results) if results else None
     return {"image": name, "digest": image.digest, "needs": needs, "drivers": drivers, "verdict": verdict}

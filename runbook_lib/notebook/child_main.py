@@ -14,7 +14,6 @@ from runbook_lib.system import startup
 
 def main(notebook: str, parameters: Mapping[str, Any], shown: str) -> int:
     """Run the notebook and return the exit status, as papermill's."""
-    startup.restore()
     startup.skip_notebook_formats()
     from papermill.exceptions import PapermillExecutionError
 

@@ -32,7 +32,6 @@ def main(arguments: Sequence[str]) -> int:
     from papermill import cli
     from papermill.exceptions import PapermillException, PapermillExecutionError
 
-    startup.restore()
     try:
         context = cli.papermill.make_context("papermill", list(arguments))
         notebook = context.params["notebook_path"] or ""

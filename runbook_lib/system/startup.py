@@ -1,8 +1,6 @@
-"""The start of a process: inherited signals, and modules that it does without."""
+"""Modules that a process does without, because they take long to import."""
 
-import signal
 import sys
-import threading
 
 
 def skip_httpx_command() -> None:
@@ -17,15 +15,3 @@ def skip_notebook_formats() -> None:
     """
     for module in ("rfc3987_syntax", "isoduration", "rfc3986_validator"):
         sys.modules.setdefault(module, None)  # type: ignore[arg-type]
-
-
-def restore() -> None:
-    """Restore the signals that this process and its children rely on.
-
-    While SIGCHLD is ignored, failed children look successful to Python.  A run is cancelled by SIGTERM.
-    SIGINT and SIGHUP stay ignored: nohup and a shell's background jobs ask for that.
-    """
-    if threading.current_thread() is threading.main_thread():  # Python allows this only there
-        for number in (signal.SIGCHLD, signal.SIGTERM):
-            if signal.getsignal(number) == signal.SIG_IGN:
-                signal.signal(number, signal.SIG_DFL)

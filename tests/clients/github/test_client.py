@@ -4,7 +4,6 @@ import json
 import ssl
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.transport import http
-from runbook_lib.world.once import once
 
 TOKEN = "ghp_secretsecretsecret"
 ENV = {"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": "https://forge.test/api/v3"}
@@ -220,18 +218,6 @@ def test_reads_are_tried_again_and_writes_never(connect: Connect, first: Excepti
     assert asked == ["POST"]
 
 
-def test_reads_are_tried_three_times_at_most(connect: Connect) -> None:
-    asked: list[str] = []
-
-    def handler(request: httpx.Request) -> httpx.Response:
-        asked.append(request.method)
-        return httpx.Response(500)
-
-    with pytest.raises(Unreachable):
-        connect(handler).pull(7)
-    assert len(asked) == 3
-
-
 @pytest.mark.parametrize(
     ("env", "words"),
     [
@@ -302,26 +288,6 @@ def test_the_token_is_in_no_repr(connect: Connect) -> None:
     assert TOKEN not in repr(connect(answer()))
 
 
-def test_once_looks_before_and_after() -> None:
-    there: list[int] = []
-
-    def create(fails: bool, arrives: bool) -> int:
-        if arrives:
-            there.append(1)
-        if fails:
-            raise Unreachable("lost")
-        return 1
-
-    def look() -> int | None:
-        return there[0] if there else None
-
-    with pytest.raises(Unreachable):
-        once(look, lambda: create(fails=True, arrives=False))
-    assert once(look, lambda: create(fails=True, arrives=True)) == 1
-    assert once(look, lambda: create(fails=True, arrives=True)) == 1
-    assert there == [1]
-
-
 @pytest.mark.parametrize("body", ["{}", '""', '{"workflow_runs": {}}', "null", "[" * 100_000, '[{"name": Infinity}]'])
 def test_another_format_is_not_an_empty_list(connect: Connect, body: str) -> None:
     github = connect(lambda _: httpx.Response(200, content=body))
@@ -338,18 +304,3 @@ def test_an_unanswered_request_is_not_a_success(connect: Connect, answered: http
             ask()
     with pytest.raises(Unreachable, match=r"answered|sent a reply"):
         github.pull(7)
-
-
-def test_a_slow_reply_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, connect: Connect) -> None:
-    monkeypatch.setattr(http, "DEADLINE", 0.2)
-    finish = threading.Event()
-
-    def wait(_: httpx.Request) -> httpx.Response:
-        finish.wait(60)
-        return httpx.Response(200, json=PULL)
-
-    github = connect(wait)
-    with pytest.raises(Unreachable, match=r"within 0\.2 s"):
-        github.pull(7)
-    finish.set()
-    assert github.pull(7).number == 7

@@ -445,21 +445,6 @@ def test_a_key_that_is_not_accepted_is_named_and_not_shown(fake: Fake) -> None:
     assert "secret" not in str(refused.value)
 
 
-@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-def test_a_passing_trouble_is_waited_out(fake: Fake, status: int) -> None:
-    troubles = [httpx.Response(status), httpx.Response(status, headers={"Retry-After": "3"})]
-    fake.answers["*"] = lambda request: troubles.pop(0) if troubles else httpx.Response(200, json={"tags": ["a"]})
-    assert fake.registry().tags() == ["a"]
-    assert fake.slept == pytest.approx([0.5, 3.0], abs=0.1)
-
-
-def test_a_persistent_problem_is_reported_after_four_attempts(fake: Fake) -> None:
-    fake.answers["*"] = httpx.Response(503)
-    with pytest.raises(Unreachable, match=r"nvcr\.io/nvidia/pytorch .* HTTP 503"):
-        fake.registry().tags()
-    assert len(fake.requests) == 4
-
-
 def test_a_requested_wait_of_an_hour_is_not_honoured(fake: Fake) -> None:
     fake.answers["*"] = httpx.Response(429, headers={"Retry-After": "3600"})
     with pytest.raises(Unreachable, match=r"HTTP 429\..* \d+ s\."):
