@@ -17,6 +17,7 @@ from unittest.mock import patch
 import pytest
 from controlled_forge import ControlledForge
 from controls import Controls
+from people import STRANGER, PeopledForge
 
 from runbook_lib.bump import bump_plan, open_pr
 from runbook_lib.bump.bump_plan import NO_PLAN, PlannedBump
@@ -29,9 +30,7 @@ from runbook_lib.decisions import KINDS, Decision, Decisions
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice import seed
-from runbook_lib.practice.hub import Hub
 from runbook_lib.practice.store import ACCOUNTS, ENGINEER, Store
-from runbook_lib.practice.store import CONTRIBUTOR as STRANGER
 from runbook_lib.record import decisions, run_file
 from runbook_lib.record.recorder import Recorder
 from runbook_lib.record.run_file import Identity
@@ -102,13 +101,10 @@ class World:
     def served(self) -> ControlledForge:
         """The same forge as a server on its file, for the real client."""
         self.undo.enter_context(patch.object(http, "PAUSES", (0, 0)))
-        hub = self.forge.hub
+        forks = {CONTRIBUTOR: self.fork}
         return self.undo.enter_context(
-            ControlledForge(
-                self.home / "forge.sqlite", self.remote, clock=hub.clock,
-                forks={CONTRIBUTOR: self.fork}, ci_seconds=hub.seconds, listen=self.listen,
-            )
-        )  # fmt: skip
+            ControlledForge(self.home / "forge.sqlite", self.remote, self.forge.hub.clock, forks, listen=self.listen)
+        )
 
     def online(self, token: str = "practice-token") -> GitHub:
         """The real client, with this token."""
@@ -260,6 +256,13 @@ def _plan_without_registry(branch: BumpBranch) -> PlannedBump:
     return PlannedBump(branch.bump, NO_PLAN, None, EXISTS)
 
 
+def seeded(home: Path) -> None:
+    """Make a practice repository with its remote, and without a second CI."""
+    seed.create(home / "remote.git", home / "checkout", home / "gitlab.git")
+    git(home / "checkout", "remote", "remove", "gitlab")
+    shutil.rmtree(home / "gitlab.git")
+
+
 @cache
 def _made(before: Callable[[World], object] | None) -> tuple[Path, float, int]:
     """Make a world, or one in which that was done: its folder, its clock, and how many runs it has had.
@@ -269,7 +272,7 @@ def _made(before: Callable[[World], object] | None) -> tuple[Path, float, int]:
     home = Path(tempfile.mkdtemp(prefix="made-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     if before is None:
-        seed.create(home / "remote.git", home / "checkout")
+        seeded(home)
         git(home, "clone", "-q", "--bare", str(home / "remote.git"), str(home / CONTRIBUTOR / "Megatron-LM.git"))
         return home, 1_800_000_000.0, 0
     with world(home) as made:
@@ -284,21 +287,27 @@ def _copy(made: Path, home: Path) -> None:
     git(home / "checkout", "update-index", "-q", "--refresh")
 
 
+def forge_of(store: Store, home: Path, clock: Callable[[], float], seconds: float = 100) -> PeopledForge:
+    """Open the forge of a world, whose CI takes so long."""
+    with store.transaction() as state:
+        state.ci_seconds = seconds
+    forks = {CONTRIBUTOR: home / CONTRIBUTOR / "Megatron-LM.git"}
+    return PeopledForge(store, home / "remote.git", home / "pages" / REPOSITORY, clock, forks)
+
+
 @contextmanager
 def world(home: Path, before: Callable[[World], object] | None = None) -> Iterator[World]:
     """Yield a world of its own in which that was done before."""
     made, start, runs = _made(before)
     _copy(made, home)
     now = [start]
-    fork = home / CONTRIBUTOR / "Megatron-LM.git"
     with ExitStack() as undo:
         store = Store(home / "forge.sqlite")
         undo.callback(store.close)
-        hub = Hub(store, home / "remote.git", lambda: now[0], {CONTRIBUTOR: fork}, seconds=100)
         patched = undo.enter_context(pytest.MonkeyPatch.context())
         patched.setenv("GITHUB_REPOSITORY", REPOSITORY)
         patched.setattr(pulls, "DELAYS", (0, 0))
-        found = World(home, Controls(hub, home / "pages" / REPOSITORY), now, undo)
+        found = World(home, Controls(forge_of(store, home, lambda: now[0])), now, undo)
         folders = sorted(found.records.glob("record-*"))[:runs]
         found.steps += [Recorder("03-open-pr", bump_to(), REPOSITORY, folder) for folder in folders]
         yield found

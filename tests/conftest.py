@@ -216,10 +216,10 @@ def _confined() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def seeded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A new practice repository, to be copied: its remote and its checkout."""
-    from runbook_lib.practice import seed
+    from bumping import seeded
 
     folder = tmp_path_factory.mktemp("seeded")
-    seed.create(folder / "remote.git", folder / "checkout")
+    seeded(folder)
     return folder
 
 

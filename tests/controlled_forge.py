@@ -13,8 +13,6 @@ from local_server import ApiError
 from token_rights import TOKENS, Token
 from werkzeug.wrappers import Request, Response
 
-from runbook_lib.practice.store import Ticket
-
 
 @dataclass
 class Fault:
@@ -50,14 +48,16 @@ class ControlledForge(Forge):
         self._rights: dict[str, Token] = {}
         for text, token in TOKENS.items():
             self.issue_token(text, token)
-        self.hub.private = self.hub.store.setting("private", False)
+        with self.hub.store.transaction() as state:
+            self.hub.private = getattr(state, "private", False)
 
     def disable_issues(self, disabled: bool = True) -> None:
         self.hub.has_issues = not disabled
 
     def make_private(self, private: bool = True) -> None:
         self.hub.private = private
-        self._set("private", private)
+        with self.hub.store.transaction() as state:
+            state.private = private
 
     def issue_token(self, text: str, token: Token) -> None:
         """Accept one more token, until this forge is closed."""
@@ -111,10 +111,6 @@ class ControlledForge(Forge):
     def _refuse_issues(self, request: Request, parts: Mapping[str, Any]) -> None:
         """Raise the error of a repository that has no issues; its pull requests are shown anyway."""
         if re.search(r"/issues(/[0-9]+)?$", request.path) and not request.path.startswith("/search/"):
-            ticket = self.hub.store.find(Ticket, parts.get("issue_number", 0))
-            if ticket is None or not ticket.base_ref:
+            number = parts.get("issue_number", 0)
+            if not any(ticket.number == number and ticket.base_ref for ticket in self.hub.tickets()):
                 raise ApiError(410, "Issues are disabled for this repo")
-
-    def _set(self, name: str, value: object) -> None:
-        with self.hub.store.transaction():
-            self.hub.store.set(name, value)

@@ -1,12 +1,12 @@
 """What tests control of a practice forge in process: what others do there, how CI goes, and what fails."""
 
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
-from runbook_lib.practice.forge import PracticeForge
-from runbook_lib.practice.hub import Hub
-from runbook_lib.practice.store import PracticeAccount
+from people import PeopledForge
+
+from runbook_lib.practice.store import PracticeAccount, Record
 
 
 @dataclass
@@ -19,16 +19,16 @@ class PortFault:
     carried_out: bool
 
 
+@dataclass
 class Controls:
     """A forge with controls.  What it is told holds for runs that start afterwards."""
 
-    def __init__(self, hub: Hub, pages: Path) -> None:
-        self.hub, self.pages = hub, pages
-        self.faults: list[PortFault] = []
+    hub: PeopledForge
+    faults: list[PortFault] = field(default_factory=list)
 
     def seen_by(self, account: PracticeAccount) -> Any:
         """The port as an account sees it, with the faults."""
-        return FaultyForge(PracticeForge(self.hub, self.pages, account), self.faults)
+        return FaultyForge(self.hub.seen_by(account), self.faults)
 
     def fail(self, method: str, error: Exception, *, times: int = 1, carried_out: bool = False) -> None:
         """Let the next calls of a method of the port fail; ``carried_out``: only their answer is lost."""
@@ -36,47 +36,46 @@ class Controls:
 
     def break_jobs(self, *names: str) -> None:
         """Let every job fail whose name contains one of these."""
-        self.set("script", dict.fromkeys(names, "broken"))
+        self.change(lambda state: setattr(state, "broken_jobs", names))
 
     def refuse_deployment(self, sha: str = "next") -> None:
         """Let the deployment to the environment ``test`` fail for this commit, or for the next one authorized."""
-        self.set("refused deployments", [*self.hub.store.setting("refused deployments", []), sha])
+        self.change(lambda state: setattr(state, "refused_deployments", [sha]))
 
     def merge(self, number: int) -> str:
         """Merge a pull request, as the merge queue does, and return the new tip of its base branch."""
         with self.hub.store.transaction():
-            pull = self.hub.with_merge_commit(self.hub.ticket(number))
-            if pull.merge_sha is None:
+            pull = self.hub.ticket(number)
+            self.hub.merge(pull)
+            if not pull.mergeable:
                 raise ValueError(f"#{number} conflicts with {pull.base_ref}")
-            self.hub.home.set_ref(f"refs/heads/{pull.base_ref}", pull.merge_sha)
-            return str(self.hub.refreshed(pull).merge_sha)
+            self.hub.home.git("update-ref", f"refs/heads/{pull.base_ref}", pull.merge_commit)
+            return str(self.hub.ticket(number).merge_commit)
 
     def close(self, number: int) -> None:
         """Close an issue or a pull request."""
-        with self.hub.store.transaction():
-            self.hub.close(self.hub.ticket(number))
+        self.change(lambda _: self.hub.close_ticket(self.hub.ticket(number)))
 
     def edit(self, number: int, **fields: object) -> None:
         """Change the title or the body of an issue or a pull request."""
-        with self.hub.store.transaction():
-            self.hub.store.change(self.hub.ticket(number), **fields)
+        self.change(lambda _: vars(self.hub.ticket(number)).update(fields))
 
     def start_run(self, number: int) -> None:
         """Let CI test a pull request by itself."""
-        with self.hub.store.transaction():
-            self.hub.start_run(self.hub.ticket(number))
+        self.change(lambda _: self.hub.start_run(self.hub.ticket(number)))
 
-    def set(self, name: str, value: object) -> None:
-        """Change a setting of the forge."""
-        with self.hub.store.transaction():
-            self.hub.store.set(name, value)
+    def change(self, how: Callable[[Record], object]) -> None:
+        """Change the state of the forge."""
+        with self.hub.store.transaction() as state:
+            how(state)
 
 
+@dataclass
 class FaultyForge:
     """A forge of which some calls fail."""
 
-    def __init__(self, forge: PracticeForge, faults: list[PortFault]) -> None:
-        self._forge, self._faults = forge, faults
+    _forge: PeopledForge
+    _faults: list[PortFault]
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._forge, name)

@@ -6,14 +6,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import described
-from bumping import CONTRIBUTOR, REPOSITORY, git
+from bumping import CONTRIBUTOR, REPOSITORY, forge_of, git
 from controlled_forge import ControlledForge
 from controls import Controls
 from werkzeug.wrappers import Request, Response
 
 from runbook_lib.clients.github.client import GitHub
-from runbook_lib.practice.forge import PracticeForge
-from runbook_lib.practice.hub import Hub
 from runbook_lib.practice.store import ACCOUNTS, ENGINEER, Store
 from runbook_lib.world.ports import Forge
 
@@ -42,23 +40,18 @@ class World:
         self.remote, self.checkout, self.now = folder / "remote.git", folder / "checkout", 1_800_000_000.0
         store, fork = Store(folder / "forge.sqlite"), folder / CONTRIBUTOR / "Megatron-LM.git"
         undo.callback(store.close)
-        self.undo, self.controls = undo, Controls(
-            Hub(store, self.remote, lambda: self.now, {CONTRIBUTOR: fork}, seconds=20), folder / "pages" / REPOSITORY
-        )  # fmt: skip
+        self.undo, self.controls = undo, Controls(forge_of(store, folder, lambda: self.now, seconds=20))
         self._served = None
         if over_http:
-            self._served = undo.enter_context(
-                Heard(
-                    folder / "forge.sqlite", self.remote, clock=lambda: self.now, forks={CONTRIBUTOR: fork},
-                    ci_seconds=20,
-                )
-            )  # fmt: skip
+            forks = {CONTRIBUTOR: fork}
+            heard = Heard(folder / "forge.sqlite", self.remote, lambda: self.now, forks)
+            self._served = undo.enter_context(heard)
         self.fork = fork
         self.forge = self.seen_by(ENGINEER.login)
 
     def seen_by(self, login: str) -> Forge:
         if self._served is None:
-            return PracticeForge(self.controls.hub, self.controls.pages, ACCOUNTS[login])
+            return self.controls.hub.seen_by(ACCOUNTS[login])
         env = {"GITHUB_TOKEN": _TOKENS[login], "GITHUB_API_URL": self._served.url}
         return self.undo.enter_context(GitHub(REPOSITORY, env))
 

@@ -10,8 +10,9 @@ from typing import Literal
 
 from github_server.api import Route
 from local_server import ApiError, not_found
+from people import STRANGER
 
-from runbook_lib.practice.store import CONTRIBUTOR, ENGINEER, PracticeAccount
+from runbook_lib.practice.store import ENGINEER, PracticeAccount
 
 _SSO_HELP = "https://docs.github.com/articles/authenticating-to-a-github-organization-with-saml-single-sign-on/"
 
@@ -37,7 +38,7 @@ class Token:
 _READABLE = ("actions", "contents", "deployments", "issues", "metadata", "pull_requests")
 TOKENS: Mapping[str, Token] = {
     "practice-token": Token(ENGINEER),
-    "contributor-token": Token(CONTRIBUTOR),
+    "contributor-token": Token(STRANGER),
     "sso-token": Token(ENGINEER, "sso"),
     "expired-token": Token(ENGINEER, "expired"),
     "readonly-token": Token.fine_grained(*(f"{name}=read" for name in _READABLE)),

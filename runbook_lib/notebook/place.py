@@ -25,7 +25,7 @@ def find(repo: str) -> RunPlace:
         from runbook_lib.world.services import ONLINE  # its clients take long to import
 
         return RunPlace(Checkout.open(repo), ONLINE)
-    from runbook_lib.practice.hub import REPOSITORY
+    from runbook_lib.practice.forge import REPOSITORY
     from runbook_lib.practice.world import open_world
 
     world = open_world()

@@ -3,7 +3,6 @@
 This module is pure: everything follows from the files and labels when the run was authorized, and from the clock.
 """
 
-import hashlib
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +35,7 @@ def scenario() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Job:
-    """A job of one attempt; ``starts`` and ``ends`` are seconds since that started.
+    """A job of one attempt, and when it starts and ends, in seconds since 1970.
 
     ``cause`` is what becomes of it, a name in the scenario.
     """
@@ -67,25 +66,23 @@ class Job:
 class Inputs:
     """What a run depends on: the files of the commit that it tests and of its base, and how it was started.
 
-    ``script`` is part of a job's name → cause, beside the scenario.
+    ``broken`` are parts of the names of jobs that fail, beside the scenario.
     """
 
     files: Files
     base_files: Files
-    labels: tuple[str, ...]
+    labels: Sequence[str]
     event: str
-    insider: bool
-    seconds: float
-    script: Mapping[str, str]
+    broken: Sequence[str] = ()
 
     @cached_property
     def tier(self) -> Mapping[str, Any]:
-        """The entry of the scenario that decides which tests run."""
-        for tier in scenario()["tiers"]:
-            if tier.get("event", self.event) == self.event and tier.get("label", "") in ("", *self.labels):
-                found: Mapping[str, Any] = tier
-                return found
-        raise LookupError("the last tier of the scenario fits every run")
+        """The entry of the scenario that decides which tests run: the first that fits; the last fits every run."""
+        tiers: Iterable[Mapping[str, Any]] = scenario()["tiers"]
+        return next(
+            tier for tier in tiers
+            if tier.get("event", self.event) == self.event and tier.get("label", "") in ("", *self.labels)
+        )  # fmt: skip
 
     @property
     def lts(self) -> bool:
@@ -94,11 +91,10 @@ class Inputs:
     @cached_property
     def fates(self) -> Mapping[str, str]:
         """Test → its cause, which the image of the run decides."""
-        script = scenario()
-        if self.image(self.files) == self.image(self.base_files):
+        script, image = scenario(), self.image(self.files)
+        if image == self.image(self.base_files):
             return dict(script["always"])
-        tag = self.image(self.files).rpartition(":")[2]
-        return {**script["always"], **script["new"], **script["images"].get(tag, {})}
+        return {**script["always"], **script["new"], **script["images"].get(image.rpartition(":")[2], {})}
 
     def image(self, files: Files) -> str:
         """Return the image that these files pin for the run."""
@@ -115,8 +111,8 @@ class Inputs:
         They follow from those of the base commit, the test, the platform and the image, so that each run of the same
         commit measures the same.  An LTS run measures on an entirely different image, and calls its files *dev* anyway.
         """
-        leaves = job.kind == "functional" and ("rank" not in job.script or "values" in job.script)
-        if not leaves or not self.tier.get("compares", True):
+        to_its_end = "rank" not in job.script or "values" in job.script
+        if job.kind != "functional" or job.cause == "stopped" or not to_its_end or not self.tier.get("compares", True):
             return {}
         prefix = f"{TEST_CASES}/{job.test}/golden_values_dev_{job.platform}"
         script = scenario()["causes"].get("drift" if self.lts else self.fates.get(job.test), {})
@@ -126,35 +122,30 @@ class Inputs:
         }  # fmt: skip
 
 
-def jobs(inputs: Inputs) -> tuple[Job, ...]:
-    """Return the jobs of the first attempt of a run."""
+def jobs(inputs: Inputs, started: float = 0.0, seconds: float = 1.0) -> list[Job]:
+    """Return the jobs of the first attempt of a run that takes so long."""
     planned: list[Job] = []
     for frame in scenario()["jobs"]:
-        starts, ends = (moment * inputs.seconds for moment in frame["time"])
+        starts, ends = (started + moment * seconds for moment in frame["time"])
         framed = Job(frame["name"], frame["kind"], starts, ends)
-        planned += _of_platforms(inputs, framed) if "unnamed" in frame else [_ended(inputs, framed)]
+        made = _of_platforms(inputs, framed) if "unnamed" in frame else [framed]
+        planned += [_ended(inputs, job, started + _TIME_LIMIT * seconds) for job in made]
     return _with_needs(planned)
 
 
 def _of_platforms(inputs: Inputs, framed: Job) -> Iterator[Job]:
-    """Yield the jobs of a matrix: one for each test that the recipes run on a platform."""
+    """Yield the jobs of a matrix, one for each test that the recipes run on a platform; each ends after the other."""
     for platform in (_H100, _GB200):
         short = platform.removeprefix("dgx_")
         if framed.kind == "unit":
             recipe = f"{rows.FOLDER}/{short}/unit-tests.yaml"
             tests = sorted({("", row.case) for row in inputs.rows if row.recipe == recipe})
         else:
-            tests = select(inputs.rows, inputs.tier["scope"], platform)[::-1]
-        if platform == _GB200 and not inputs.insider:  # they run for maintainers only
-            if framed.kind == "functional":
-                yield _skipped(replace(framed, platform=platform), framed.starts)
-            continue
-        for model, case in tests:
+            tests = select(inputs.rows, inputs.tier["scope"], platform)
+        for number, (model, case) in enumerate(tests, 1):
             name = framed.name.format(model=model, test_case=case, platform="" if platform == _H100 else f"{short} ")
-            job = replace(framed, name=name, platform=platform, model=model, test_case=case)
-            # Jobs of the same phase end one after another, always in the same order.
-            late = 0.5 + 0.5 * int(hashlib.sha256(f"{name}{platform}".encode()).hexdigest()[:4], 16) / 0xFFFF
-            yield _ended(inputs, replace(job, ends=job.starts + late * (job.ends - job.starts)))
+            ends = framed.starts + (1 + number / len(tests)) / 2 * (framed.ends - framed.starts)
+            yield replace(framed, name=name, ends=ends, platform=platform, model=model, test_case=case)
 
 
 def select(recipe_rows: Iterable[RecipeRow], scope: str, platform: str) -> list[tuple[str, str]]:
@@ -163,11 +154,11 @@ def select(recipe_rows: Iterable[RecipeRow], scope: str, platform: str) -> list[
     return sorted({(row.model, row.case) for row in found if any(cell.value == scope for cell in row.scopes)})
 
 
-def _ended(inputs: Inputs, job: Job) -> Job:
+def _ended(inputs: Inputs, job: Job, time_limit: float) -> Job:
     """Return a job with its conclusion."""
-    for part, cause in inputs.script.items():
-        if part in job.name:
-            return replace(job, conclusion="failure", cause=cause)
+    if any(part in job.name for part in inputs.broken):
+        cause = {"queue": "refused", "configure": "conflict"}.get(job.kind, "broken")
+        return replace(job, conclusion="failure", cause=cause)
     cause = inputs.fates.get(job.test, "")
     script = scenario()["causes"].get(cause, {})
     fails = "rank" in script
@@ -179,7 +170,7 @@ def _ended(inputs: Inputs, job: Job) -> Job:
     if not fails:
         return job
     ended = replace(job, cause=cause or "drift", conclusion=script.get("conclusion", "failure"))
-    return replace(ended, ends=_TIME_LIMIT * inputs.seconds) if ended.conclusion == "cancelled" else ended
+    return replace(ended, ends=time_limit) if ended.conclusion == "cancelled" else ended
 
 
 def _differs(inputs: Inputs, job: Job, metrics: Iterable[str]) -> bool:
@@ -194,49 +185,46 @@ def _differs(inputs: Inputs, job: Job, metrics: Iterable[str]) -> bool:
     )  # fmt: skip
 
 
-def retry(planned: Sequence[Job], since: float, cancelled: float | None = None) -> tuple[Job, ...]:
-    """Return the jobs of the next attempt, which starts ``since`` seconds after the previous one.
-
-    Jobs that failed, or had not ended at ``cancelled``, run again; the other jobs are listed unchanged.
-    """
+def retry(planned: Iterable[Job], started: float) -> list[Job]:
+    """Return the jobs of the next attempt: those that failed run again, the others are listed unchanged."""
     retried = []
     for job in planned:
-        stopped = cancelled is not None and job.ends > cancelled
-        if job.kind != "result" and job.conclusion in ("success", "skipped") and not stopped:
-            job = replace(job, starts=job.starts - since, ends=job.ends - since)
-        else:
+        if job.kind == "result" or job.conclusion not in ("success", "skipped"):
             cause = job.script.get("again", job.cause)
             conclusion: Conclusion = job.conclusion if cause else "success"
-            job = replace(job, starts=0.0, ends=job.ends - job.starts, cause=cause, conclusion=conclusion)
+            job = replace(job, starts=started, ends=started + job.ends - job.starts, cause=cause, conclusion=conclusion)
         retried.append(job)
     return _with_needs(retried)
 
 
-def _with_needs(planned: Iterable[Job]) -> tuple[Job, ...]:
-    """Skip the jobs after a gate that failed; the last job fails if any other did not pass."""
-    gates = {frame["kind"] for frame in scenario()["jobs"] if frame.get("gates")}
+def stop(planned: Iterable[Job], now: float) -> list[Job]:
+    """Return the jobs of an attempt that a push or a person stops: those that have not started are not listed."""
+    return [
+        replace(job, ends=now, cause="stopped", conclusion="cancelled") if job.ends > now else job
+        for job in planned if job.starts <= now
+    ]  # fmt: skip
+
+
+def _with_needs(planned: Iterable[Job]) -> list[Job]:
+    """Skip the jobs after a gate that failed, a matrix as one; the last job fails if any other did not pass."""
+    frames = {frame["kind"]: frame for frame in scenario()["jobs"]}
     failed: Job | None = None
     listed: list[Job] = []
     for job in planned:
         if job.kind == "result":
             last = max(earlier.ends for earlier in listed)
             passed = all(earlier.conclusion in ("success", "skipped") for earlier in listed)
-            conclusion: Conclusion = "success" if passed else "failure"
-            job = replace(job, starts=last, ends=last + job.ends - job.starts, conclusion=conclusion)
+            job = replace(job, starts=last, ends=last + job.ends - job.starts)
+            job = replace(job, conclusion="success" if passed else "failure")
         elif failed and failed.kind != job.kind:
-            job = _skipped(job, failed.ends)
-            if (job.name, job.platform) in [(earlier.name, earlier.platform) for earlier in listed]:
+            name = frames[job.kind].get("unnamed", job.name)
+            job = Job(name, job.kind, failed.ends, failed.ends, "skipped", platform=job.platform)
+            if job in listed:
                 continue
-        elif job.kind in gates and job.conclusion != "success" and job.platform != _GB200:
+        elif frames[job.kind].get("gates") and job.conclusion != "success" and job.platform != _GB200:
             failed = failed or job
         listed.append(job)
-    return tuple(listed)
-
-
-def _skipped(job: Job, moment: float) -> Job:
-    frame = next(frame for frame in scenario()["jobs"] if frame["kind"] == job.kind)
-    name = frame.get("unnamed", job.name)
-    return Job(name, job.kind, moment, moment, "skipped", "", job.platform)
+    return listed
 
 
 @dataclass(frozen=True)
@@ -252,25 +240,19 @@ class Status:
     completed: float | None = None
 
 
-def job_at(job: Job, started: float, now: float, cancelled: float | None = None) -> Status | None:
-    """Return the status of a job at the moment ``now``, or None before it is listed, which is when it starts."""
-    begin, end = started + job.starts, started + job.ends
-    if (now if cancelled is None else min(now, cancelled)) < begin:
-        return None
-    if cancelled is not None and cancelled < end:
-        return Status("completed", begin, "cancelled", cancelled)
-    if now >= end:
-        return Status("completed", begin, job.conclusion, end)
-    return Status("waiting" if job.kind == "queue" else "in_progress", begin)
+def job_at(job: Job, now: float) -> Status:
+    """Return the status of a job that has started."""
+    if now >= job.ends:
+        return Status("completed", job.starts, job.conclusion, job.ends)
+    return Status("waiting" if job.kind == "queue" else "in_progress", job.starts)
 
 
-def run_at(planned: Sequence[Job], started: float, now: float, cancelled: float | None = None) -> Status:
-    """Return the status of a run at the moment ``now``."""
-    end = started + max(job.ends for job in planned)
-    if cancelled is not None and cancelled < end:
-        return Status("completed", started, "cancelled", cancelled)
-    if now >= end:
+def run_at(planned: Sequence[Job], started: float, stopped: float | None, now: float) -> Status:
+    """Return the status of a run, which may have been stopped, at the moment ``now``."""
+    if stopped is not None:
+        return Status("completed", started, "cancelled", stopped)
+    if now >= (end := max(job.ends for job in planned)):
         failed = any(job.conclusion in ("failure", "cancelled") for job in planned)
         return Status("completed", started, "failure" if failed else "success", end)
-    listed = {status.status for job in planned if (status := job_at(job, started, now))}
+    listed = {job_at(job, now).status for job in planned if job.starts <= now}
     return Status("waiting" if listed == {"completed", "waiting"} else "in_progress", started)

@@ -36,14 +36,12 @@ def image_of(month: str, versions: Month) -> Image:
 
 
 class PracticeRegistry:
-    """One repository of the registry; ``offered`` are the months of ``nvidia/pytorch``, by default all."""
+    """One repository of the registry, of which ``nvidia/pytorch`` has images."""
 
-    def __init__(self, ref: ImageRef, offered: Mapping[str, Month] | None = None) -> None:
+    def __init__(self, ref: ImageRef) -> None:
         self.name = ref.name
-        self._images: dict[str, Image] = {}
-        if ref.repository == REPOSITORY:
-            known = months() if offered is None else offered
-            self._images = {f"{month}-py3": image_of(month, versions) for month, versions in known.items()}
+        offered = months() if ref.repository == REPOSITORY else {}
+        self._images = {f"{month}-py3": image_of(month, versions) for month, versions in offered.items()}
 
     def __enter__(self) -> Self:
         return self

@@ -13,7 +13,7 @@ from typing import Any
 from runbook_lib.clients.gitlab.models import Bridge, NoSuchRef, Pipeline, PipelineJob, Project
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice.git import BareRepository
-from runbook_lib.practice.hub import PracticeRefusal, StoredFile
+from runbook_lib.practice.runs import PracticeRefusal, StoredFile
 from runbook_lib.system import files
 from runbook_lib.text import yaml_spans
 
@@ -39,7 +39,7 @@ class PracticeSecondCi:
         return "main", "dev", "core_*"
 
     def start(self, ref: str, variables: Mapping[str, str]) -> Pipeline:
-        if (sha := self._copy.tips().get(ref)) is None:
+        if (sha := self._copy.tip(ref)) is None:
             raise NoSuchRef(f"Could not start a pipeline of {ref}: Reference not found. Push it, then run again.")
         asked = {"ref": ref, "variables": dict(variables)}
         files.write(self._file, json.dumps({**self._started(), sha: asked}))
@@ -101,7 +101,8 @@ class PracticeSecondCi:
         """Return the branch with whose pipeline a commit was tested; empty if it was not."""
         if self._forge.contains("main", sha):
             return "main"
-        mirrors = [name for name, tip in self._forge.tips().items() if name.startswith("pull-request/") and tip == sha]
+        pointing = ("--points-at", sha, "--format=%(refname:lstrip=2)", "refs/heads/pull-request")
+        mirrors = (self._forge.tried("for-each-ref", *pointing) or "").splitlines()
         return str(mirrors[0] if mirrors else self._started().get(sha, {}).get("ref", ""))
 
     def _started(self) -> dict[str, Any]:

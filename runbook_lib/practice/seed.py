@@ -1,7 +1,8 @@
 """The practice repositories: their content, the structure of Megatron-LM in our own words, and their creation.
 
-``template/`` is the tip of ``main`` without its golden values, which are invented here, and so are the older states and
-the other branches.  Nothing depends on the clock, the machine or a locale: the commit ids are the same everywhere.
+``template/`` is the tip of ``main``, except golden values of training, which are invented here, and so are the older
+states and the other branches.  Nothing depends on the clock, the machine or a locale: the commit ids are the same
+everywhere.
 """
 
 import tomllib
@@ -9,14 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from runbook_lib.errors import RunbookError
 from runbook_lib.practice import values
 from runbook_lib.practice.git import run_git
 from runbook_lib.practice.store import ENGINEER
 from runbook_lib.recipes import file_names
 
-#: Incremented whenever a commit of the template changes; a world records the version that it was created from.
-VERSION = 7
+#: Incremented whenever a commit of the template or the form of the state changes; a world records its version.
+VERSION = 8
 
 _AUTHOR = "Practice Maintainers <maintainers@practice.invalid>"
 _FIRST_DAY = 1772445600  # 2026-03-02 10:00 UTC, a Monday
@@ -85,34 +85,18 @@ def _fast_import() -> bytes:
     return bytes(stream + b"done\n")
 
 
-def create(remote: Path, checkout: Path, gitlab: Path | None = None) -> None:
+def create(remote: Path, checkout: Path, gitlab: Path) -> None:
     """Create the repositories; none may exist.  Raises RunbookError, leaving incomplete ones to the caller."""
-    _git("init", "--quiet", "--bare", "--template=", "--initial-branch=main", str(remote))
-    _git("--git-dir", str(remote), "fast-import", "--quiet", "--done", stdin=_fast_import())
-    _git("clone", "--quiet", "--template=", str(remote), str(checkout))
-    _configure(remote, "hooks")
-    _configure(checkout / ".git", ".git/hooks")
-    if gitlab:
-        _git("clone", "--quiet", "--bare", "--shared", "--template=", str(remote), str(gitlab))
-        _git("-C", str(checkout), "remote", "add", "gitlab", str(gitlab))
-        _configure(gitlab, "hooks")
+    run_git(("init", "--quiet", "--bare", "--template=", "--initial-branch=main", str(remote)))
+    run_git(("--git-dir", str(remote), "fast-import", "--quiet", "--done"), stdin=_fast_import())
+    run_git(("clone", "--quiet", "--template=", str(remote), str(checkout)))
+    run_git(("clone", "--quiet", "--bare", "--shared", "--template=", str(remote), str(gitlab)))
+    run_git(("-C", str(checkout), "remote", "add", "gitlab", str(gitlab)))
+    for folder, hooks in ((remote, "hooks"), (gitlab, "hooks"), (checkout / ".git", ".git/hooks")):
+        with (folder / "config").open("a") as file:
+            file.write(_CONFIG.format(hooks=hooks))
     # The user's own name and e-mail, if they are configured; practice does not require them.
+    known = run_git(("-C", str(checkout), "config", "--list"), env={})
     for key, value in (("user.name", ENGINEER.name), ("user.email", ENGINEER.email)):
-        if run_git(("-C", str(checkout), "config", "--get", key), env={}).returncode:
-            _git("-C", str(checkout), "config", key, value)
-
-
-def _configure(folder: Path, hooks: str) -> None:
-    with (folder / "config").open("a") as file:
-        file.write(_CONFIG.format(hooks=hooks))
-
-
-def _git(*arguments: str, stdin: bytes = b"") -> None:
-    try:
-        process = run_git(arguments, stdin)
-    except FileNotFoundError:
-        raise RunbookError("git is not on PATH. Install git, then try again.") from None
-    if process.returncode:
-        error = process.stderr.decode(errors="replace").strip()
-        command = " ".join(arguments)
-        raise RunbookError(f"The practice repositories could not be created: `git {command}` failed: {error}")
+        if f"{key}=" not in known:
+            run_git(("-C", str(checkout), "config", key, value))

@@ -1,26 +1,33 @@
 """The accounts of the practice forge, and its state: one SQLite file, which every process opens for itself.
 
-A write is a transaction.  Nothing stored changes with time: the progress of a run is computed from the clock
-(``practice.ci``), whose value is stored too, so a process can end at any moment, and another one goes on.
+The state is a JSON document, and a write is a transaction.  What a run of CI will do is written down when it starts,
+and how far it is follows from the clock: a process can end at any moment, and another one goes on.
 """
 
+import functools
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
+from runbook_lib.errors import Unreachable
+
+#: Duration of the practice CI in seconds of its clock, which each command moves on by more.
+CI_SECONDS = 1000.0
+#: GitHub's IDs exceed 32 bits; so must these, or a client that truncates them would not fail here.
+FIRST_ID = 5_000_000_000
 _PATIENCE = 60.0  # seconds to wait for a transaction of another process
-_TABLES = """
-BEGIN IMMEDIATE;
-CREATE TABLE IF NOT EXISTS record (kind TEXT, id INTEGER, body TEXT NOT NULL, PRIMARY KEY (kind, id));
-CREATE TABLE IF NOT EXISTS setting (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-COMMIT
-"""
+_TABLE = "BEGIN IMMEDIATE; CREATE TABLE IF NOT EXISTS state (body TEXT NOT NULL); COMMIT"
+
+T = TypeVar("T")
+#: An issue, a pull request, a comment, a run or an attempt of one, in the state.
+Record = SimpleNamespace
 
 
 @dataclass(frozen=True)
@@ -35,131 +42,83 @@ class PracticeAccount:
 
 
 ENGINEER = PracticeAccount("release-engineer", "Release Engineer", True, email="release-engineer@practice.invalid")
-CONTRIBUTOR = PracticeAccount("outside-contributor", "Outside Contributor")
 COPY_PR_BOT = PracticeAccount("copy-pr-bot[bot]", "copy-pr-bot", bot=True)
-ACTIONS_BOT = PracticeAccount("github-actions[bot]", "github-actions", bot=True)
 #: The author of some of the tests, who can be assigned to fix them.
 _TEST_AUTHOR = PracticeAccount("mlindqvist", "Mara Lindqvist", True, email="mara@practice.invalid")
-ACCOUNTS: Mapping[str, PracticeAccount] = {
-    account.login: account for account in (ENGINEER, CONTRIBUTOR, COPY_PR_BOT, ACTIONS_BOT, _TEST_AUTHOR)
-}
-
-
-class Record(SimpleNamespace):
-    """A JSON object with its fields as attributes, and a number ``id``; times are in seconds since 1970."""
-
-    DEFAULTS: ClassVar[Mapping[str, Any]] = {}
-
-    def __init__(self, **fields: Any) -> None:
-        super().__init__(**{**self.DEFAULTS, **fields})
-
-
-R = TypeVar("R", bound=Record)
-
-
-class Ticket(Record):
-    """An issue or a pull request by ``author``; both share one series of numbers.
-
-    ``comments`` are dictionaries with id, author, body and created, ``events`` lists of a label, True if it was added,
-    and when.  The fields after ``events`` are for pull requests.  ``base_sha`` is the tip of the base branch when the
-    head was last pushed: GitHub does not update it.  ``merge_sha`` is the synthetic merge commit, or the real one once
-    merged; it and ``mergeable`` were computed for ``merge_of``, "<base> <head>".
-    """
-
-    DEFAULTS: ClassVar[Mapping[str, Any]] = {
-        "state": "open", "labels": [], "comments": [], "events": [],
-        "draft": False, "head_owner": "", "head_ref": "", "head_sha": "", "base_ref": "", "base_sha": "",
-        "merged": False, "merge_sha": None, "merge_of": "", "mergeable": None,
-    }  # fmt: skip
-
-    @property
-    def page(self) -> str:
-        """The path of its page."""
-        return f"{'pull' if self.base_ref else 'issues'}/{self.id}"
-
-    @property
-    def mirror(self) -> str:
-        """The branch to which copy-pr-bot mirrors the head."""
-        return f"pull-request/{self.id}"
-
-
-class StoredRun(Record):
-    """A run of the workflow at ``head_sha``; it tests ``merge_sha``, whose base was ``base_sha``, for ``seconds``.
-
-    ``pull`` is the pull request.  ``attempts`` are pairs: when each started, and when it was cancelled or None.
-    """
+ACCOUNTS = {account.login: account for account in (ENGINEER, COPY_PR_BOT, _TEST_AUTHOR)}
 
 
 class Store:
-    """The records, each read and written as a unit, in transactions that do not overlap."""
+    """The state, which ``transaction`` gives to one caller at a time.  Raises sqlite3.DatabaseError for another file.
+
+    ``tickets`` are the issues and the pull requests, which share one series of numbers, and ``runs`` those of CI; all
+    times are in seconds since 1970.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Open the file, or create it.  Raises sqlite3.DatabaseError if it is not a database."""
-        self._lock, self._depth = threading.RLock(), 0
+        self._lock, self._entered = threading.RLock(), False
         self._db = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
         # It must survive the end of its process, at any moment, but not that of the machine.
-        self._db.executescript(f"PRAGMA synchronous = OFF; {_TABLES}")
+        self._db.executescript(f"PRAGMA synchronous = OFF; {_TABLE}")
+        self.state = Record()
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Commit all changes made inside, or after an exception none of them; an inner one is part of the outer."""
+    def transaction(self) -> Iterator[Record]:
+        """Yield the state, and store it as it was left, but not after an exception; an inner one is part of the outer.
+
+        Raises Unreachable if the file cannot be read or written.
+        """
         with self._lock:
-            if self._depth:
-                yield
+            if self._entered:
+                yield self.state
                 return
-            self._db.execute("BEGIN IMMEDIATE")
-            self._depth = 1
             try:
+                self._db.execute("BEGIN IMMEDIATE")
+                self._entered = True
                 with self._db:  # commits, or rolls back
-                    yield
+                    before = self._read()
+                    yield self.state
+                    if (after := json.dumps(self.state, default=vars)) != before:
+                        self._db.execute("DELETE FROM state")
+                        self._db.execute("INSERT INTO state VALUES (?)", (after,))
+            except sqlite3.OperationalError as error:
+                raise Unreachable(f"The practice forge failed: {error}. Run the same command again.") from error
             finally:
-                self._depth = 0
+                self._entered = False
 
-    def find(self, kind: type[R], number: int) -> R | None:
-        """Return a record, or None."""
-        row = self._db.execute("SELECT body FROM record WHERE kind=? AND id=?", (kind.__name__, number)).fetchone()
-        return kind(**json.loads(row[0])) if row else None
-
-    def all(self, kind: type[R]) -> list[R]:
-        """Return the records in order of creation."""
-        rows = self._db.execute("SELECT body FROM record WHERE kind=? ORDER BY id", (kind.__name__,))
-        return [kind(**json.loads(body)) for (body,) in rows]
-
-    def save(self, record: R) -> R:
-        """Write a record, and return it."""
-        values = (type(record).__name__, record.id, json.dumps(vars(record)))
-        self._db.execute("INSERT OR REPLACE INTO record VALUES (?, ?, ?)", values)
-        return record
-
-    def change(self, record: R, **fields: Any) -> R:
-        """Write a record with these fields changed, and return it."""
-        return self.save(type(record)(**vars(record) | fields))
-
-    def next(self, series: str, first: int, step: int = 1) -> int:
-        """Return the next number of a series."""
-        value = int(self.setting(f"next {series}", first))
-        self.set(f"next {series}", value + step)
-        return value
-
-    def setting(self, name: str, default: Any) -> Any:
-        """Return a setting, which is a JSON value."""
-        row = self._db.execute("SELECT value FROM setting WHERE name=?", (name,)).fetchone()
-        return json.loads(row[0]) if row else default
-
-    def set(self, name: str, value: Any) -> None:
-        """Write a setting."""
-        self._db.execute("INSERT OR REPLACE INTO setting VALUES (?, ?)", (name, json.dumps(value)))
-
-    def now(self) -> float:
-        """Return the time of the stored clock: seconds since 1970."""
-        return float(self.setting("clock", 0.0))
+    def _read(self) -> str:
+        row = self._db.execute("SELECT body FROM state").fetchone()
+        if row is None:
+            self.state = Record(
+                clock=time.time(), ci_seconds=CI_SECONDS, last_number=9, last_comment=FIRST_ID, tickets=[], runs=[]
+            )  # fmt: skip
+            return ""
+        self.state = json.loads(row[0], object_hook=lambda fields: Record(**fields))
+        return str(row[0])
 
     def advance(self, seconds: float, at_least: float = 0.0) -> None:
         """Move the stored clock on, and to this moment if it is later."""
-        with self.transaction():
-            self.set("clock", max(self.now() + seconds, at_least))
+        with self.transaction() as state:
+            state.clock = max(state.clock + seconds, at_least)
 
     def close(self) -> None:
         """Close the file after the transaction that is in progress."""
         with self._lock:
             self._db.close()
+
+
+def transactions(kind: type[T]) -> type[T]:
+    """Carry out each public method of a class with a ``store`` in one transaction, which an error undoes."""
+
+    def carried_out(method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+            with self.store.transaction():
+                return method(self, *args, **kwargs)
+
+        return call
+
+    for name, method in vars(kind).copy().items():
+        if callable(method) and not name.startswith("_"):
+            setattr(kind, name, carried_out(method))
+    return kind

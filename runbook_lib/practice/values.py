@@ -13,19 +13,14 @@ _STEPS = 50
 
 
 def invent(path: str) -> str:
-    """Return the text of a golden file: four spaces, no newline at the end, like the real ones."""
-    found = _inference(path) if "inference" in path else _training(path, 1 + _STEPS * path.endswith("_2nd.json"))
-    return json.dumps(found, indent=4)
+    """Return the text of a golden file: four spaces, no newline at the end, like the real ones.
 
-
-def _training(seed: str, first: int) -> dict[str, object]:
-    """Return golden values in the training format: per metric start_step, end_step, step_interval and values.
-
-    ``lm loss`` has no unit, ``iteration-time`` is in seconds, the memory metrics are in bytes.
+    The metrics are ``lm loss``, zeros, seconds and bytes of each step.
     """
     # Only random() gives the same numbers in every version of Python, and only + - * / do on every machine.
-    draw = random.Random(seed).random
+    draw = random.Random(path).random
     level, zeros, pace, memory = draw() * 0.1, 1500 + 900 * draw(), 0.08 + 0.1 * draw(), int(2e9 + 6e9 * draw())
+    first = 1 + _STEPS * path.endswith("_2nd.json")
     steps = range(first, first + _STEPS)
     found: dict[str, list[float]] = {name: [] for name in ("lm loss", "num-zeros", "iteration-time")}
     for step in steps:
@@ -34,31 +29,11 @@ def _training(seed: str, first: int) -> dict[str, object]:
         found["iteration-time"].append(round((3.1 if step == first else pace) * (1 + 0.03 * draw()), 5))
     found["mem-allocated-bytes"] = [float(memory)] * _STEPS
     found["mem-max-allocated-bytes"] = [float(memory * 4)] + [float(memory * 4 + 96616448)] * (_STEPS - 1)
-    metrics: dict[str, object] = {}
-    for name, numbers in found.items():
-        by_step = dict(zip(map(str, steps), numbers, strict=True))
-        metrics[name] = {"start_step": first, "end_step": steps[-1], "step_interval": 1, "values": by_step}
-    return metrics
-
-
-def _inference(seed: str) -> dict[str, object]:
-    """Return golden values in the inference format: requests by number, then scalars (seconds, bytes, tokens/s)."""
-    draw = random.Random(seed).random
-    answers: dict[str, object] = {}
-    for number, prompt in enumerate(("Name three uses of a spare server.", "Why does a queue need an end?")):
-        tokens = [int(1000 + 30000 * draw()) for _ in range(16)]
-        answers[str(number * 32)] = {
-            "input_prompt": prompt,
-            "generated_text": " " + " ".join(f"word{token % 97}" for token in tokens),
-            "generated_tokens": tokens,
-            "latency": round(4 + 2 * draw(), 6),
-            "step_count": 384,
-            "logprobs": [round(-3 * draw() * draw(), 9) for _ in tokens],
-        }
-    return answers | {
-        "throughput": [round(105 + 5 * draw(), 6)] * 2,
-        "mem-max-allocated-bytes": 21474836480 + int(1e8 * draw()),
+    frame = {"start_step": first, "end_step": steps[-1], "step_interval": 1}
+    metrics = {
+        name: {**frame, "values": dict(zip(map(str, steps), numbers, strict=True))} for name, numbers in found.items()
     }
+    return json.dumps(metrics, indent=4)
 
 
 def remeasure(text: str, how: Mapping[str, Any], seed: str) -> str:
@@ -68,14 +43,12 @@ def remeasure(text: str, how: Mapping[str, Any], seed: str) -> str:
     from the middle of the run on, and factors of ``time`` and ``throughput``.
     """
     try:
-        found = json.loads(text)
-    except ValueError:
-        return text
-    if not isinstance(found, dict):
+        found = dict(json.loads(text))
+    except (ValueError, TypeError):
         return text
     chance = random.Random(seed)
     for name, metric in found.items():
-        if isinstance(metric, dict) and isinstance(metric.get("values"), dict):
+        if isinstance(metric, dict) and "values" in metric:
             metric["values"] = _series(name, metric["values"], how, chance)
         elif name == "throughput" and isinstance(metric, list):
             found[name] = [round(value * how.get(name, 1.0), 6) for value in metric]
@@ -84,13 +57,10 @@ def remeasure(text: str, how: Mapping[str, Any], seed: str) -> str:
 
 
 def _series(name: str, series: dict[str, Any], how: Mapping[str, Any], chance: random.Random) -> dict[str, Any]:
-    """Return one metric, step by step; anything except a finite number stays unchanged."""
+    """Return one metric, step by step; anything except a number stays unchanged."""
     level = 1 + chance.uniform(0.01, 0.03) * chance.choice((-1, 1)) if "level" in how else 1.0
     new: dict[str, Any] = {}
     for position, (step, value) in enumerate(series.items()):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            new[step] = value
-            continue
         factor = 1.0
         if name == "iteration-time":
             factor = level * (1 + chance.uniform(-0.01, 0.01)) * how.get("time", 1.0)
@@ -101,7 +71,8 @@ def _series(name: str, series: dict[str, Any], how: Mapping[str, Any], chance: r
         elif noise := how.get("noise"):
             # The first steps agree best: differences in rounding increase with the steps.
             factor = 1 + chance.uniform(-noise, noise) * min(1.0, (position + 1) / 20)
-        new[step] = round(value * factor, None if isinstance(value, int) else 5)
+        is_number = isinstance(value, int | float) and math.isfinite(value)
+        new[step] = round(value * factor, None if isinstance(value, int) else 5) if is_number else value
     return new
 
 

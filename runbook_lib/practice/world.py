@@ -13,17 +13,14 @@ from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import command
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.practice import pages, seed
-from runbook_lib.practice.forge import PracticeForge
-from runbook_lib.practice.hub import REPOSITORY, Hub
+from runbook_lib.practice.forge import REPOSITORY, PracticeForge
 from runbook_lib.practice.registry import PracticeRegistry
 from runbook_lib.practice.store import Store
 from runbook_lib.system.files import locked
 from runbook_lib.world.ports import SecondCi
 
 REMOTE, COPY = "remote.git", "gitlab.git"
-_CHECKOUT, _STATE, _PAGES = "Megatron-LM", "forge.sqlite", "pages"
-_REPOSITORIES = (_CHECKOUT, REMOTE, COPY)
-_MARKER, _BEGUN, _LOCK = "practice-world.txt", "practice-world.new", "practice-world.lock"
+_CHECKOUT, _MARKER, _BEGUN, _LOCK = "Megatron-LM", "practice-world.txt", "practice-world.new", "practice-world.lock"
 #: The text of the marker, which a complete world has.
 _ABOUT = f"""\
 A practice environment of the base-image runbook, version {seed.VERSION}.
@@ -39,23 +36,14 @@ class PracticeWorld:
     """The practice environment in a folder, which exists: the services of a run without a ``repo``."""
 
     def __init__(self, home: Path) -> None:
-        """Open it.  Raises RunbookError for a folder that is incomplete or unreadable."""
+        """Open it.  Raises OSError or sqlite3.DatabaseError for a folder that is incomplete or unreadable."""
         self.home, self.checkout = home, home / _CHECKOUT
-        if missing := [name for name in _REPOSITORIES if not (home / name).is_dir()]:
-            names = " and ".join(missing)
-            raise RunbookError(f"{names} missing from the practice environment in {home}. {_START_AGAIN}")
-        try:
-            self.store = Store(home / _STATE)
-            self.store.advance(0, at_least=0 if self.store.now() else time.time())
-            self.hub = Hub(self.store, home / REMOTE)
-        except sqlite3.DatabaseError as error:
-            problem = f"The practice forge's state in {home / _STATE} cannot be read: {error}."
-            raise RunbookError(f"{problem} {_START_AGAIN}") from error
-
-    @property
-    def pages(self) -> Path:
-        """The folder of the pages, to which the URLs of the forge lead."""
-        return self.home / _PAGES / REPOSITORY
+        for name in (REMOTE, COPY, _CHECKOUT):
+            (home / name).stat()
+        #: The folder of the pages, to which the URLs of the forge lead.
+        self.pages = home / "pages" / REPOSITORY
+        self.store = Store(home / "forge.sqlite")
+        self._forge = PracticeForge(self.store, home / REMOTE, self.pages)
 
     def begin_command(self) -> None:
         """Let the time pass that people take between two commands."""
@@ -63,7 +51,7 @@ class PracticeWorld:
 
     def forge(self, repository: str = REPOSITORY, *, required: bool = True) -> PracticeForge:
         """Return the forge, as the engineer sees it."""
-        return PracticeForge(self.hub, self.pages)
+        return self._forge
 
     def registry(self, ref: ImageRef) -> PracticeRegistry:
         """Return a repository of the registry."""
@@ -82,12 +70,13 @@ class PracticeWorld:
 
     def monotonic(self) -> float:
         """Return the time of the clock, in seconds."""
-        return self.store.now()
+        with self.store.transaction() as state:
+            return float(state.clock)
 
     def write_pages(self, record: Path | None) -> None:
         """Write the pages of the forge, and copy them to a record."""
         with self.store.transaction():
-            pages.write(self.hub, self.pages)
+            pages.write(self._forge, self.pages)
         if record is not None:
             shutil.copytree(self.pages, record / "practice", dirs_exist_ok=True)
 
@@ -108,25 +97,24 @@ def open_world(home: Path | None = None) -> PracticeWorld:
     Raises Refused for a folder that is not ours, RunbookError for a world that cannot be created or read.
     """
     home = (home or default_home()).absolute()
-    marker = home / _MARKER
+    named = f"The practice environment in {home}"
     try:
-        if not marker.is_file():
+        if not (home / _MARKER).is_file():
             _create(home)
-        if marker.read_text() != _ABOUT:
-            raise RunbookError(
-                f"The practice environment in {home} was created by a different version of the runbook. {_START_AGAIN}"
-            )
+        if (home / _MARKER).read_text() != _ABOUT:
+            raise RunbookError(f"{named} was created by a different version of the runbook. {_START_AGAIN}")
         return PracticeWorld(home)
+    except (FileNotFoundError, sqlite3.DatabaseError) as error:
+        raise RunbookError(f"{named} is incomplete or cannot be read: {error}. {_START_AGAIN}") from error
     except OSError as error:
-        problem = f"The practice environment in {home} could not be opened: {error}."
-        raise RunbookError(f"{problem} {_OTHER_FOLDER}") from error
+        raise RunbookError(f"{named} could not be opened: {error}. {_OTHER_FOLDER}") from error
 
 
 def _create(home: Path) -> None:
     """Create the world, unless another process has just done so; a creation that was killed begins again."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = {path.name for path in home.iterdir()} - {_LOCK}
-    if found and (found - {_BEGUN, _MARKER, *_REPOSITORIES} or not found & {_BEGUN, _MARKER}):
+    if found and not found & {_BEGUN, _MARKER}:
         raise Refused(
             f"{home} is not empty and contains no practice environment, so nothing was changed. {_OTHER_FOLDER}"
         )
@@ -136,8 +124,7 @@ def _create(home: Path) -> None:
         # The practice forge merges without a work tree (git merge-tree --write-tree).
         command.require((2, 38), "The practice environment")
         (home / _BEGUN).write_text(_ABOUT)
-        for name in _REPOSITORIES:
-            if (home / name).exists():
-                shutil.rmtree(home / name)
+        for name in (REMOTE, COPY, _CHECKOUT):
+            shutil.rmtree(home / name, ignore_errors=True)
         seed.create(home / REMOTE, home / _CHECKOUT, home / COPY)
         (home / _BEGUN).replace(home / _MARKER)

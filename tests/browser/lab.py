@@ -15,7 +15,7 @@ from PIL import Image
 from playwright.sync_api import Locator, Page, Route
 
 from runbook_lib.practice import PracticeWorld, open_world
-from runbook_lib.practice.hub import CI_SECONDS
+from runbook_lib.practice.store import CI_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 TAG = "26.04-py3"
@@ -66,9 +66,8 @@ class Lab:
 
     def slow_ci(self, seconds: float) -> None:
         """Let CI runs that start from now on take so long."""
-        store = self.world().store
-        with store.transaction():
-            store.set("ci seconds", seconds)
+        with self.world().store.transaction() as state:
+            state.ci_seconds = seconds
 
     def end_ci(self) -> None:
         """Let the CI runs that have started end now, and later ones before the next command."""

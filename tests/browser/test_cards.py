@@ -4,7 +4,7 @@ import pytest
 from archives import record
 from lab import LOOKS, TAG, Lab, Tab
 
-from runbook_lib.practice.hub import REPOSITORY
+from runbook_lib.practice.forge import REPOSITORY
 from runbook_lib.record import decisions
 from runbook_lib.record.run_file import Identity
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from bumping import World, bump_to, world
+from people import STRANGER
 from token_rights import Token
 
 from runbook_lib.bump import preflight, token_scopes
@@ -12,7 +13,7 @@ from runbook_lib.bump.token_scopes import NEEDS
 from runbook_lib.checks import Check
 from runbook_lib.clients.github.errors import RIGHTS
 from runbook_lib.errors import RunbookError
-from runbook_lib.practice.store import CONTRIBUTOR, ENGINEER
+from runbook_lib.practice.store import ENGINEER
 
 READS = sorted({it.replace("=write", "=read") for need in NEEDS for it in need.permissions})
 CLASSIC = {name: Token(ENGINEER, scopes=name) for name in ("repo", "repo, workflow", "public_repo", "gist", "")}
@@ -37,7 +38,7 @@ def asked(at: World, token: Token, mode: str = "publish") -> Check:
     [
         (CLASSIC["repo"], False, "passed", "every step"),
         (CLASSIC["repo, workflow"], True, "passed", "every step"),
-        (Token(CONTRIBUTOR, scopes="repo"), False, "passed", "every step"),
+        (Token(STRANGER, scopes="repo"), False, "passed", "every step"),
         (CLASSIC["public_repo"], False, "skipped", "05-golden-values, 06-broken-tests and investigate-ci may be"),
         (CLASSIC["gist"], False, "failed", "The scope public_repo is needed by 03-open-pr and 04-run-ci; the scope"),
         (CLASSIC[""], False, "failed", "The token of release-engineer does not have it for practice/Megatron-LM."),

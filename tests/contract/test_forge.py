@@ -14,7 +14,7 @@ from runbook_lib.clients.github.ci_status import on_base
 from runbook_lib.clients.github.copy_pr_bot import complaint, refusals
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.errors import RunbookError
-from runbook_lib.practice.forge import LIFETIME
+from runbook_lib.practice.runs import LIFETIME
 from runbook_lib.transport.downloads import MissingFile
 from runbook_lib.transport.web import Web
 from runbook_lib.world.ports import Forge
@@ -93,7 +93,7 @@ def test_every_new_pull_request_becomes_a_draft(at: World, forge: Forge) -> None
     assert forge.pull(10).draft
     said = forge.comments(10)
     assert [(each.author, each.bot, each.insider) for each in said] == [
-        ("github-actions[bot]", True, False), ("copy-pr-bot[bot]", True, False),
+        ("copy-pr-bot[bot]", True, False), ("github-actions[bot]", True, False),
     ]  # fmt: skip
 
 

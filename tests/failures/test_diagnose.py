@@ -445,13 +445,13 @@ def test_any_bytes_are_scanned(pieces: list[bytes], step: int) -> None:
 
 def test_a_refused_deployment_is_reported() -> None:
     job = Job("cicd-wait-in-queue", "queue", 0, 1, "failure", "refused")
-    found = diagnose.conclude(FailedJob(job.name), [scan(evidence.log(job, 1e9))])
+    found = diagnose.conclude(FailedJob(job.name), [scan(evidence.log(job))])
     assert "deployment was refused" in found.cause
 
 
 def test_two_ranks_do_not_explain_the_death_of_a_third() -> None:
     job = Job(TEST, "functional", 0, 1, "failure", "memory")
-    found = diagnose.conclude(FailedJob(TEST), [scan(evidence.log(job, 1e9))])
+    found = diagnose.conclude(FailedJob(TEST), [scan(evidence.log(job))])
     assert (found.kind, found.retry, found.details["rank"]) == ("unknown", False, "3")
 
 

@@ -1,16 +1,16 @@
 """The workflow runs, jobs, artifacts and deployments of the forge's API."""
 
 import hashlib
+from datetime import datetime
 
 from local_server import json_response
 from werkzeug.wrappers import Response
 
 from github_server import shapes
-from github_server.api import ApiCall, Route, ServedHub
+from github_server.api import ApiCall, Route, ServedForge
 from runbook_lib.clients.github.models import Artifact
-from runbook_lib.practice.forge import LIFETIME
-from runbook_lib.practice.hub import Attempt
-from runbook_lib.practice.store import COPY_PR_BOT
+from runbook_lib.practice.runs import LIFETIME
+from runbook_lib.practice.store import COPY_PR_BOT, Record
 
 #: Seconds for which a download URL is valid.
 _ADDRESS_LIFETIME = 60.0
@@ -19,27 +19,21 @@ _ADDRESS_LIFETIME = 60.0
 def _list_runs(call: ApiCall) -> Response:
     branch, sha, event, status = (call.request.args.get(name) for name in ("branch", "head_sha", "event", "status"))
     since = call.request.args.get("created", "").removeprefix(">=")
-    runs = call.hub.runs(
-        lambda run: branch in (None, run.head_branch) and sha in (None, run.head_sha) and event in (None, run.event)
-    )
-    found = []
-    for run in (shapes.run(call.hub, attempt) for attempt in runs):
-        if status in (None, run["status"], run["conclusion"]) and run["created_at"] >= since:
-            found.append(run)
-    return call.page(found, dict, "workflow_runs")
+    found = call.hub.runs(branch, sha, event, status, datetime.fromisoformat(since) if since else None)
+    return call.page(found, lambda run: shapes.run(call.hub, call.hub.record(run.id)), "workflow_runs")
 
 
 def _get_run(call: ApiCall, run_id: int) -> Response:
-    return json_response(shapes.run(call.hub, call.hub.run(run_id)[-1]))
+    return json_response(shapes.run(call.hub, call.hub.record(run_id)))
 
 
 def _list_jobs(call: ApiCall, run_id: int) -> Response:
-    jobs = call.hub.jobs(call.hub.run(run_id)[-1])
-    return call.page(jobs, lambda job: shapes.job(call.hub, job), "jobs")
+    jobs = call.hub.jobs(run_id)
+    return call.page(jobs, lambda job: shapes.job(call.hub, call.hub.find(job.id)), "jobs")
 
 
 def _get_job(call: ApiCall, job_id: int) -> Response:
-    return json_response(shapes.job(call.hub, call.hub.job(job_id)))
+    return json_response(shapes.job(call.hub, call.hub.find(job_id)))
 
 
 def _rerun_failed_jobs(call: ApiCall, run_id: int) -> Response:
@@ -48,16 +42,16 @@ def _rerun_failed_jobs(call: ApiCall, run_id: int) -> Response:
 
 
 def _artifact(call: ApiCall, shown: Artifact) -> shapes.Json:
-    job = call.hub.job(shown.id)
-    data, created = call.hub.archive(job), job.status.completed or 0.0
+    job = call.hub.find(shown.id)
+    data, created = call.hub.archive(job), job.job.ends
     return shapes.shape(
-        call.hub, "artifact", job.attempt.run, id=shown.id, run=job.attempt.run.id, size=shown.size, name=shown.name,
+        call.hub, "artifact", job.run, id=shown.id, run=job.run.id, size=shown.size, name=shown.name,
         created=created, expires=created + LIFETIME, expired=shown.expired, sha256=hashlib.sha256(data).hexdigest(),
     )  # fmt: skip
 
 
 def _list_artifacts(call: ApiCall, run_id: int) -> Response:
-    return call.page(call.anybody.artifacts(run_id), lambda shown: _artifact(call, shown), "artifacts")
+    return call.page(call.hub.artifacts(run_id), lambda shown: _artifact(call, shown), "artifacts")
 
 
 def _download_artifact(call: ApiCall, artifact_id: int) -> Response:
@@ -72,29 +66,27 @@ def _download_log(call: ApiCall, job_id: int) -> Response:
 def _redirect_to_storage(call: ApiCall, name: str, media_type: str, data: bytes) -> Response:
     """Return a redirect to the storage, where the file is available for a short time without a token."""
     path = call.hub.storage.put(name, media_type, data, call.hub.clock() + _ADDRESS_LIFETIME)
-    return Response(status=302, headers={"Location": call.hub.url + path})
+    return Response(status=302, headers={"Location": call.hub.address + path})
 
 
-def _deployment(hub: ServedHub, state: Attempt, kind: str = "deployment", status: str = "") -> shapes.Json:
-    return shapes.shape(hub, kind, state.run, creator=shapes.user(hub, COPY_PR_BOT.login), state=status)
+def _deployment(hub: ServedForge, run: Record, kind: str = "deployment", status: str = "") -> shapes.Json:
+    return shapes.shape(hub, kind, run, creator=shapes.user(hub, COPY_PR_BOT.login), state=status)
 
 
 def _list_deployments(call: ApiCall) -> Response:
     sha = call.request.args.get("sha")
-    states = call.hub.runs(lambda run: run.event == "push" and run.head_sha == (sha or run.head_sha))
-    return call.page(states, lambda state: _deployment(call.hub, state))
+    runs = [run for run in call.hub.records() if run.event == "push" and run.head_sha == (sha or run.head_sha)]
+    return call.page(runs, lambda run: _deployment(call.hub, run))
 
 
 _DEPLOYMENT_STATES = {"success": "success", "failure": "failure", "cancelled": "error", "skipped": "inactive"}
 
 
 def _list_deployment_statuses(call: ApiCall, deployment_id: int) -> Response:
-    hub, state = call.hub, call.hub.run(deployment_id)[-1]
-    statuses = []
-    for job in hub.jobs(state):
-        if job.planned.kind == "queue" and job.status.conclusion:
-            statuses.append(_DEPLOYMENT_STATES[job.status.conclusion])
-    return call.page(statuses, lambda status: _deployment(hub, state, "deployment_status", status))
+    hub, run = call.hub, call.hub.record(deployment_id)
+    ended = [job.status.conclusion for job in hub.listed(run) if job.job.kind == "queue"]
+    statuses = [_DEPLOYMENT_STATES[conclusion] for conclusion in ended if conclusion]
+    return call.page(statuses, lambda status: _deployment(hub, run, "deployment_status", status))
 
 
 _ACTIONS = "/repos/<owner>/<repo>/actions"

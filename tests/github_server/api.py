@@ -3,16 +3,14 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
 from local_server import ApiError, Storage, json_response
+from people import PeopledForge
 from werkzeug.wrappers import Request, Response
 
-from runbook_lib.practice.forge import PracticeForge
-from runbook_lib.practice.hub import Hub
-from runbook_lib.practice.store import ENGINEER, PracticeAccount
+from runbook_lib.practice.store import PracticeAccount
 
 T = TypeVar("T")
 
@@ -25,11 +23,11 @@ class Route(NamedTuple):
     handler: Callable[..., Response]
 
 
-class ServedHub(Hub):
-    """A practice forge that answers at ``url``; ``storage`` has the files that were asked for."""
+class ServedForge(PeopledForge):
+    """A practice forge that answers at ``address``; ``storage`` has the files that were asked for."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        self.url, self.storage = "", Storage()
+        self.address, self.storage = "", Storage()
         super().__init__(*args, **options)
         self.private, self.has_issues = False, True
 
@@ -38,24 +36,19 @@ class ServedHub(Hub):
 class ApiCall:
     """A request that matched a route; ``caller`` is None for nobody."""
 
-    hub: ServedHub
+    hub: ServedForge
     request: Request
     caller: PracticeAccount | None
 
     @property
     def url(self) -> str:
         """The URL of the request, without its query."""
-        return self.hub.url + quote(self.request.path)
+        return self.hub.address + quote(self.request.path)
 
     @property
-    def forge(self) -> PracticeForge:
+    def forge(self) -> ServedForge:
         """The practice forge as the caller sees it.  Raises ApiError 401 for nobody."""
-        return PracticeForge(self.hub, Path("/"), self.require_account())
-
-    @property
-    def anybody(self) -> PracticeForge:
-        """The practice forge, for what anybody may read."""
-        return PracticeForge(self.hub, Path("/"), self.caller or ENGINEER)
+        return self.hub.seen_by(self.require_account())
 
     def require_account(self) -> PracticeAccount:
         """Return the account of the caller.  Raises ApiError 401 for nobody."""

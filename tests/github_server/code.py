@@ -21,7 +21,9 @@ def _get_repository(call: ApiCall) -> Response:
 
 def _list_commits(call: ApiCall) -> Response:
     query = call.request.args
-    commits = call.hub.home.history(call.anybody.resolve(query.get("sha") or "main"), query.get("path", ""))
+    paths = filter(None, [query.get("path")])
+    tip = call.hub.resolve(query.get("sha") or "main")
+    commits = call.hub.home.git("--literal-pathspecs", "log", "--format=%H", tip, "--", *paths).split()
     return call.page(commits, lambda sha: shapes.commit(call.hub, sha))
 
 
@@ -29,12 +31,13 @@ def _compare(call: ApiCall, basehead: str) -> Response:
     base_name, dots, head_name = basehead.partition("...")
     if not dots:
         raise not_found()
-    hub, base, head = call.hub, call.anybody.resolve(base_name), call.anybody.resolve(head_name)
-    ahead, behind, fork_point = hub.home.compare(base, head)
+    hub, base, head = call.hub, call.hub.resolve(base_name), call.hub.resolve(head_name)
+    ahead, behind = len(hub.home.log(base, head)), len(hub.home.log(head, base))
+    fork_point = hub.home.tried("merge-base", base, head)
     if not fork_point:
         raise ApiError(404, f"No common ancestor between {base_name} and {head_name}.")
     commits, headers = call.select_page(hub.home.log(base, head))
-    files = file_changes(hub.home, fork_point, head)
+    files = file_changes(hub.home, f"{base}...{head}")
     status = {(False, False): "identical", (True, False): "ahead", (False, True): "behind", (True, True): "diverged"}
     content = shapes.shape(
         hub, "compare", address=basehead, base=base, head=head, status=status[ahead > 0, behind > 0], ahead=ahead,

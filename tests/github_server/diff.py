@@ -16,10 +16,10 @@ class FileChange:
     deletions: int
 
 
-def file_changes(repository: BareRepository, base: str, head: str) -> tuple[FileChange, ...]:
-    """Return the files that differ between two commits."""
+def file_changes(repository: BareRepository, commits: str) -> tuple[FileChange, ...]:
+    """Return the files that differ since the head of ``base...head`` left the base."""
     statuses = {"A": "added", "D": "removed", "M": "modified", "T": "changed"}
-    raw = iter(repository.git("diff-tree", "-r", "-z", "--raw", "--numstat", "--no-renames", base, head).split("\0"))
+    raw = iter(repository.git("diff", "-z", "--raw", "--abbrev=40", "--numstat", "--no-renames", commits).split("\0"))
     blobs: dict[str, tuple[str, str]] = {}
     changes: list[FileChange] = []
     for entry in raw:

@@ -1,24 +1,19 @@
 """The pull requests of the forge's API."""
 
-from local_server import json_response, not_found
+from local_server import json_response
 from werkzeug.wrappers import Response
 
 from github_server import shapes
 from github_server.api import ApiCall, Route
 from github_server.diff import file_changes
-from runbook_lib.practice.store import Ticket
+from runbook_lib.practice.store import Record
 
 
 def _list_pulls(call: ApiCall) -> Response:
-    query = call.request.args
-    state, head, base = query.get("state", "open"), query.get("head", "").lower(), query.get("base", "")
-    pulls = []
-    for ticket in call.hub.tickets():
-        # GitHub ignores a head without an owner.
-        is_head = ":" not in head or f"{ticket.head_owner}:{ticket.head_ref}".lower() == head
-        if ticket.base_ref and state in ("all", ticket.state) and is_head and base in ("", ticket.base_ref):
-            pulls.append(ticket)
-    return call.page(pulls, lambda pull: shapes.pull(call.hub, pull))
+    query, hub = call.request.args, call.hub
+    head = query.get("head") if ":" in query.get("head", "") else None  # GitHub ignores a head without an owner
+    pulls = hub.pulls(head, query.get("base"), query.get("state", "open"))
+    return call.page(pulls, lambda pull: shapes.pull(hub, hub.ticket(pull.number)))
 
 
 def _create_pull(call: ApiCall) -> Response:
@@ -27,45 +22,30 @@ def _create_pull(call: ApiCall) -> Response:
     opened = call.forge.open_pull(
         fields["title"], fields["head"], fields["base"], fields.get("body") or "", draft=bool(fields.get("draft"))
     )
-    pull = hub.store.find(Ticket, opened.number)
-    assert pull is not None
     # The reply shows the pull request as requested; the bots have acted right afterwards.
-    shown = shapes.pull_in_full(hub, Ticket(**vars(pull) | {"draft": opened.draft}))
+    shown = shapes.pull_in_full(hub, Record(**vars(hub.ticket(opened.number)) | {"draft": opened.draft}))
     return call.created(shown)
 
 
-def _find(call: ApiCall, number: int) -> Ticket:
-    pull = call.hub.ticket(number)
-    if not pull.base_ref:
-        raise not_found()
-    return pull
-
-
 def _get_pull(call: ApiCall, pull_number: int) -> Response:
-    return json_response(_in_full(call, _find(call, pull_number)))
+    return json_response(_in_full(call, call.hub.ticket(pull_number, is_pull=True)))
 
 
-def _in_full(call: ApiCall, pull: Ticket) -> shapes.Json:
+def _in_full(call: ApiCall, pull: Record) -> shapes.Json:
     """Return the pull request; GitHub computes its merge on the first request, and shows it from the second on."""
-    if pull.state == "open":
-        merged = call.hub.with_merge_commit(pull)
-        if merged.merge_of != pull.merge_of:
-            pull.mergeable = None  # shown, not stored
-        else:
-            pull = merged
-    return shapes.pull_in_full(call.hub, pull)
+    before = Record(**vars(pull) | {"mergeable": None})
+    is_new = pull.state == "open" and call.hub.merge(pull)
+    return shapes.pull_in_full(call.hub, before if is_new else pull)
 
 
 def _update_pull(call: ApiCall, pull_number: int) -> Response:
     call.forge.update_pull(pull_number, call.fields()["body"])
-    return json_response(_in_full(call, _find(call, pull_number)))
+    return json_response(_in_full(call, call.hub.ticket(pull_number, is_pull=True)))
 
 
 def _list_files(call: ApiCall, pull_number: int) -> Response:
-    pull, hub = _find(call, pull_number), call.hub
-    _, _, fork_point = hub.home.compare(pull.base_sha, pull.head_sha)
-    files = file_changes(hub.home, fork_point, pull.head_sha)
-    patches = call.forge.files(pull_number)
+    pull, hub = call.hub.ticket(pull_number, is_pull=True), call.hub
+    files, patches = file_changes(hub.home, f"{pull.base_sha}...{pull.head_sha}"), hub.files(pull_number)
     return call.page(files, lambda file: shapes.file_change(hub, file, pull.head_sha) | {"patch": patches[file.path]})
 
 

@@ -15,15 +15,15 @@ from local_server import (
     json_response,
     not_found,
 )
+from people import InvalidRequest
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map, Rule
 from werkzeug.wrappers import Request, Response
 
 from github_server import actions, code, pulls, tickets
-from github_server.api import ApiCall, Route, ServedHub
+from github_server.api import ApiCall, Route, ServedForge
 from runbook_lib.errors import Unreachable
-from runbook_lib.practice.forge import InvalidRequest
-from runbook_lib.practice.hub import CI_SECONDS, PracticeRefusal
+from runbook_lib.practice.runs import PracticeRefusal
 from runbook_lib.practice.store import ENGINEER, Store
 
 VERSION = "2022-11-28"
@@ -59,22 +59,20 @@ class Forge:
     """A forge that answers on 127.0.0.1 until it is closed.  ``tokens`` is token → account."""
 
     def __init__(
-        self, state: Path, remote: Path, *, clock: Callable[[], float] | None = time.time,
-        forks: Mapping[str, Path] | None = None, ci_seconds: float = CI_SECONDS, listen: bool = False,
+        self, state: Path, remote: Path, clock: Callable[[], float] | None = time.time,
+        forks: Mapping[str, Path] | None = None, *, listen: bool = False,
     ) -> None:  # fmt: skip
         """Serve the bare git repository ``remote``; ``state`` is the forge's SQLite file.
 
-        ``forks`` are the bare repositories of other owners.  The previous port is used if it is free.  The CI takes
-        ``ci_seconds``.  Raises sqlite3.DatabaseError for a file that is not a database.
+        ``forks`` are the bare repositories of other owners.  The previous port is used if it is free.
         """
-        store = Store(state)
-        self.hub = ServedHub(store, remote, clock, forks or {}, ci_seconds)
+        self.hub = ServedForge(Store(state), remote, Path("/"), clock, forks)
         self.tokens = {TOKEN: ENGINEER}
-        with store.transaction():
-            last_port = int(store.setting("port", 0))
+        with self.hub.store.transaction() as stored:
+            last_port = getattr(stored, "port", 0)
             self._server = LoopbackServer(self.answer, last_port, name="practice forge", listen=listen)
-            store.set("port", self._server.port)
-            self.hub.url = self.url = self._server.url
+            stored.port = self._server.port
+            self.hub.address = self.url = self._server.url
 
     def close(self) -> None:
         """Stop serving; the state is kept."""

@@ -13,12 +13,11 @@ from string import Template
 from typing import Any
 from urllib.parse import quote
 
-from github_server.api import ServedHub
+from github_server.api import ServedForge
 from github_server.diff import FileChange, file_changes
 from runbook_lib.practice import ci
-from runbook_lib.practice.forge import RUNNERS
-from runbook_lib.practice.hub import Attempt, ListedJob
-from runbook_lib.practice.store import ACCOUNTS, COPY_PR_BOT, PracticeAccount, Ticket
+from runbook_lib.practice.runs import RUNNERS, ListedJob
+from runbook_lib.practice.store import ACCOUNTS, COPY_PR_BOT, PracticeAccount, Record
 
 REPOSITORY_ID, _FIRST_ACCOUNT = 480_000_001, 90_000_001
 _WORKFLOW_PATH = ".github/workflows/cicd-main.yml"
@@ -47,19 +46,19 @@ def timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def api_url(hub: ServedHub) -> str:
+def api_url(hub: ServedForge) -> str:
     """Return the URL of the repository in the API."""
-    return f"{hub.url}/repos/{hub.repository}"
+    return f"{hub.address}/repos/{hub.repository}"
 
 
 def _node_id(start: str, number: int) -> str:
     return f"{start}_{b64encode(str(number).encode()).decode().rstrip('=')}"
 
 
-def shape(hub: ServedHub, kind: str, record: object = None, /, **values: object) -> Json:
+def shape(hub: ServedForge, kind: str, record: object = None, /, **values: object) -> Json:
     """Return an object of this kind, filled with the fields of a record and these values."""
     table = _KINDS[kind]
-    names: Json = {"forge": hub.url, "api": api_url(hub), "web": f"{hub.url}/{hub.repository}"}
+    names: Json = {"forge": hub.address, "api": api_url(hub), "web": f"{hub.address}/{hub.repository}"}
     names |= {"repository_id": REPOSITORY_ID, "workflow": ci.WORKFLOW, **getattr(record, "__dict__", {}), **values}
     shown: Json = {}
     if "url" in table:
@@ -87,21 +86,21 @@ def _fill(fields: Json, names: Mapping[str, Any]) -> Json:
     return filled
 
 
-def account(hub: ServedHub, shown: PracticeAccount, kind: str = "account") -> Json:
+def account(hub: ServedForge, shown: PracticeAccount, kind: str = "account") -> Json:
     """Return an account; ``GET /user`` shows it as the kind ``own_account``."""
     number = _FIRST_ACCOUNT + [*ACCOUNTS].index(shown.login)
     path = quote(shown.login)
     return shape(hub, kind, shown, id=number, type="Bot" if shown.bot else "User", path=path)
 
 
-def user(hub: ServedHub, login: str) -> Json:
+def user(hub: ServedForge, login: str) -> Json:
     """Return the account with this login; any other login is that of an organization."""
     if login in ACCOUNTS:
         return account(hub, ACCOUNTS[login])
     return shape(hub, "account", id=80_000_001, login=login, name=login, type="Organization", path=quote(login))
 
 
-def repository(hub: ServedHub, owner: str) -> Json:
+def repository(hub: ServedForge, owner: str) -> Json:
     """Return the repository, or the fork of another owner."""
     return shape(
         hub, "repository", id=REPOSITORY_ID + list(hub.places).index(owner), name=hub.name,
@@ -110,7 +109,7 @@ def repository(hub: ServedHub, owner: str) -> Json:
     )  # fmt: skip
 
 
-def labels(hub: ServedHub, names: Iterable[str]) -> list[Json]:
+def labels(hub: ServedForge, names: Iterable[str]) -> list[Json]:
     """Return the labels with these names, in this order."""
     return [
         shape(
@@ -121,33 +120,37 @@ def labels(hub: ServedHub, names: Iterable[str]) -> list[Json]:
     ]  # fmt: skip
 
 
-def _authored(hub: ServedHub, login: str) -> Json:
+def _authored(hub: ServedForge, login: str) -> Json:
     """Return an author, and GitHub's name for the relation of the account to the repository."""
     author = ACCOUNTS[login]
     association = "NONE" if author.bot else "MEMBER" if author.may_write else "CONTRIBUTOR"
     return {"user": account(hub, author), "association": association}
 
 
-def comment(hub: ServedHub, ticket: Ticket, stored: Json) -> Json:
+def comment(hub: ServedForge, ticket: Record, stored: Record) -> Json:
     """Return a comment of an issue or pull request."""
-    page = ticket.page.partition("/")[0]
-    return shape(hub, "comment", **{**stored, "number": ticket.id, "page": page, **_authored(hub, stored["author"])})
+    values = vars(stored) | {"number": ticket.number, "page": _page(ticket), **_authored(hub, stored.author)}
+    return shape(hub, "comment", **values)
 
 
-def event(hub: ServedHub, ticket: Ticket, position: int) -> Json:
+def _page(ticket: Record) -> str:
+    return "pull" if ticket.base_ref else "issues"
+
+
+def event(hub: ServedForge, ticket: Record, position: int) -> Json:
     """Return the event of a label that was added or removed."""
     name, on, created = ticket.events[position]
     return shape(
-        hub, "event", id=1000 * ticket.id + position, event="labeled" if on else "unlabeled", created=created,
+        hub, "event", id=1000 * ticket.number + position, event="labeled" if on else "unlabeled", created=created,
         label=name, color="ededed", actor=user(hub, ticket.author),
     )  # fmt: skip
 
 
-def _ticket(hub: ServedHub, kind: str, ticket: Ticket, **values: object) -> Json:
-    is_closed, known = ticket.state == "closed", vars(ticket) | {"number": ticket.id, "updated": ticket.created}
+def _ticket(hub: ServedForge, kind: str, ticket: Record, **values: object) -> Json:
+    is_closed, known = ticket.state == "closed", vars(ticket) | {"id": ticket.number, "updated": ticket.created}
     return shape(
         hub, kind, **{
-            **known, "page": ticket.page.partition("/")[0], "labels": labels(hub, ticket.labels), "assignees": [],
+            **known, "page": _page(ticket), "labels": labels(hub, ticket.labels), "assignees": [],
             "assignee": None, "comments": len(ticket.comments), "closed": ticket.created if is_closed else None,
             "state_reason": "completed" if is_closed and not ticket.base_ref else None,
             "merged": ticket.created if ticket.merged else None, **_authored(hub, ticket.author), **values,
@@ -155,31 +158,30 @@ def _ticket(hub: ServedHub, kind: str, ticket: Ticket, **values: object) -> Json
     )  # fmt: skip
 
 
-def issue(hub: ServedHub, ticket: Ticket) -> Json:
+def issue(hub: ServedForge, ticket: Record) -> Json:
     """Return an issue; GitHub shows pull requests as issues, too."""
     return _ticket(hub, "pull_as_issue" if ticket.base_ref else "issue", ticket)
 
 
-def search_result(hub: ServedHub, ticket: Ticket) -> Json:
+def search_result(hub: ServedForge, ticket: Record) -> Json:
     """Return an issue as shown by the search."""
     return issue(hub, ticket) | {"score": 1.0}
 
 
-def _side(hub: ServedHub, owner: str, ref: str, sha: str) -> Json:
+def _side(hub: ServedForge, owner: str, ref: str, sha: str) -> Json:
     repo = repository(hub, owner) if owner in hub.places else None
     return {"label": f"{owner}:{ref}", "ref": ref, "sha": sha, "user": user(hub, owner), "repo": repo}
 
 
-def pull(hub: ServedHub, ticket: Ticket, kind: str = "pull", **values: object) -> Json:
+def pull(hub: ServedForge, ticket: Record, kind: str = "pull", **values: object) -> Json:
     """Return a pull request as lists show it."""
     head = _side(hub, ticket.head_owner, ticket.head_ref, ticket.head_sha)
     return _ticket(hub, kind, ticket, head=head, base=_side(hub, hub.owner, ticket.base_ref, ticket.base_sha), **values)
 
 
-def pull_in_full(hub: ServedHub, ticket: Ticket) -> Json:
+def pull_in_full(hub: ServedForge, ticket: Record) -> Json:
     """Return a pull request on its own."""
-    _, _, fork_point = hub.home.compare(ticket.base_sha, ticket.head_sha)
-    changes = file_changes(hub.home, fork_point, ticket.head_sha) if fork_point else ()
+    changes = file_changes(hub.home, f"{ticket.base_sha}...{ticket.head_sha}")
     return pull(
         hub, ticket, "pull_in_full", is_merged=ticket.merged, mergeable_state=_mergeable_state(ticket),
         from_fork=ticket.head_owner != hub.owner, commits=len(hub.home.log(ticket.base_sha, ticket.head_sha)),
@@ -188,7 +190,7 @@ def pull_in_full(hub: ServedHub, ticket: Ticket) -> Json:
     )  # fmt: skip
 
 
-def _mergeable_state(ticket: Ticket) -> str:
+def _mergeable_state(ticket: Record) -> str:
     if ticket.mergeable is None:
         return "unknown"
     if not ticket.mergeable:
@@ -196,13 +198,13 @@ def _mergeable_state(ticket: Ticket) -> str:
     return "draft" if ticket.draft else "clean"
 
 
-def _described(hub: ServedHub, sha: str) -> Json:
+def _described(hub: ServedForge, sha: str) -> Json:
     """Return the fields of a commit."""
     shown = hub.home.show(sha, "%x00".join(_COMMIT.values())).split("\0")
     return dict(zip(_COMMIT, shown, strict=True))
 
 
-def commit(hub: ServedHub, sha: str) -> Json:
+def commit(hub: ServedForge, sha: str) -> Json:
     """Return a commit."""
     details = _described(hub, sha)
     accounts = {known.email: account(hub, known) for known in ACCOUNTS.values() if known.email}
@@ -215,21 +217,20 @@ def commit(hub: ServedHub, sha: str) -> Json:
     )  # fmt: skip
 
 
-def file_change(hub: ServedHub, file: FileChange, sha: str) -> Json:
+def file_change(hub: ServedForge, file: FileChange, sha: str) -> Json:
     """Return a file of a diff."""
     return shape(hub, "file", file, commit=sha, address=quote(file.path), lines=file.additions + file.deletions)
 
 
-def run(hub: ServedHub, attempt: Attempt) -> Json:
-    """Return a run of the workflow, at an attempt."""
-    run, head = attempt.run, _described(hub, attempt.run.head_sha)
-    previous = None
-    if attempt.number > 1:
-        previous = f"{api_url(hub)}/actions/runs/{run.id}/attempts/{attempt.number - 1}"
+def run(hub: ServedForge, run: Record) -> Json:
+    """Return a run of the workflow, at its latest attempt."""
+    head, status, attempt, previous = _described(hub, run.head_sha), hub.status(run), len(run.attempts), None
+    if attempt > 1:
+        previous = f"{api_url(hub)}/actions/runs/{run.id}/attempts/{attempt - 1}"
     actor = user(hub, COPY_PR_BOT.login)
     values = head | {"head_author": head["author"]} | vars(run) | {
-        "attempt": attempt.number, "started": attempt.started, "status": attempt.status.status,
-        "conclusion": attempt.status.conclusion, "updated": attempt.status.completed or attempt.started,
+        "attempt": attempt, "started": status.started, "status": status.status,
+        "conclusion": status.conclusion, "updated": status.completed or status.started,
         "workflow_path": _WORKFLOW_PATH, "suite": run.id + 1, "suite_node": _node_id("CS", run.id + 1),
         "actor": actor, "triggering_actor": actor, "previous_attempt": previous, "run_number": run.id % 1000,
         "repository": repository(hub, hub.owner),
@@ -237,12 +238,12 @@ def run(hub: ServedHub, attempt: Attempt) -> Json:
     return shape(hub, "run", **values)
 
 
-def job(hub: ServedHub, job: ListedJob) -> Json:
+def job(hub: ServedForge, job: ListedJob) -> Json:
     """Return a job."""
-    planned, status, run = job.planned, job.status, job.attempt.run
+    planned, status, run = job.job, job.status, job.run
     label = RUNNERS.get(planned.platform, "ubuntu-latest")
     values: Json = vars(planned) | vars(status) | {
-        "id": job.id, "run": run.id, "attempt": job.attempt.number, "labels": [label], "steps": [],
+        "id": job.id, "run": run.id, "attempt": job.attempt, "labels": [label], "steps": [],
         "head_sha": run.head_sha, "head_branch": run.head_branch, "created": status.started,
         "runner_id": None, "runner": None, "runner_group": None,
     }  # fmt: skip

@@ -3,11 +3,11 @@
 import re
 
 from local_server import json_response, not_found
+from people import InvalidRequest
 from werkzeug.wrappers import Response
 
 from github_server import shapes
 from github_server.api import ApiCall, Route
-from runbook_lib.practice.forge import InvalidRequest
 from runbook_lib.practice.store import ACCOUNTS
 
 
@@ -40,7 +40,8 @@ def _close_issue(call: ApiCall, issue_number: int) -> Response:
     call.forge.require_write(ticket.author)
     if set(call.fields()) - {"state_reason"} != {"state"} or call.fields()["state"] != "closed":
         raise InvalidRequest("an issue is only closed here")
-    return json_response(shapes.issue(call.hub, call.hub.close(ticket)))
+    call.hub.close_ticket(ticket)
+    return json_response(shapes.issue(call.hub, call.hub.ticket(issue_number)))
 
 
 def _list_labels(call: ApiCall, issue_number: int) -> Response:
@@ -67,7 +68,7 @@ def _list_comments(call: ApiCall, issue_number: int) -> Response:
 def _create_comment(call: ApiCall, issue_number: int) -> Response:
     written = call.forge.comment(issue_number, call.fields()["body"])
     ticket = call.hub.ticket(issue_number)
-    stored = next(each for each in ticket.comments if each["id"] == written.id)
+    stored = next(each for each in ticket.comments if each.id == written.id)
     return call.created(shapes.comment(call.hub, ticket, stored))
 
 
@@ -83,7 +84,7 @@ def _show_permission(call: ApiCall, username: str) -> Response:
 
 def _delete_comment(call: ApiCall, comment_id: int) -> Response:
     for ticket in call.hub.tickets():
-        for comment in call.forge.comments(ticket.id):
+        for comment in call.forge.comments(ticket.number):
             if comment.id == comment_id:
                 call.forge.remove_comment(comment)
                 return Response(status=204)

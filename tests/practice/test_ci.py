@@ -14,7 +14,7 @@ from runbook_lib.recipes.ci_selection import WORKFLOW_FILE, select_tests
 OLD = seed.main()
 NEW = OLD | {"docker/.ngc_version.dev": "nvcr.io/nvidia/pytorch:26.04-py3\n"}
 LATER = OLD | {"docker/.ngc_version.dev": "nvcr.io/nvidia/pytorch:26.06-py3\n"}
-BUMP = ci.Inputs(NEW, OLD, ("Run functional tests",), "push", insider=True, seconds=20.0, script={})
+BUMP = ci.Inputs(NEW, OLD, ("Run functional tests",), "push")
 UNIT = "tests/unit_tests/models/test_practice.py"
 
 
@@ -63,12 +63,12 @@ def test_the_workflow_has_the_real_ones_name_and_decides_like_it(megatron_lm: Pa
     ],
 )
 def test_parts_that_need_a_failed_job_are_skipped(broken: str, skipped: str) -> None:
-    planned = ci.jobs(replace(BUMP, script={broken: "broken"}))
+    planned = ci.jobs(replace(BUMP, broken=[broken]))
     assert [job.name for job in planned if job.conclusion == "failure"] == [broken, "Nemo_CICD_Test"]
     assert skipped in {job.name for job in planned if job.conclusion == "skipped"}
     assert not [job.name for job in planned if job.kind == "functional" and job.test_case]
     assert len({(job.name, job.platform) for job in planned}) == len(planned)
-    assert ci.retry(planned, 60.0)[-1].conclusion == "failure"
+    assert ci.retry(planned, 2.0)[-1].conclusion == "failure"
 
 
 def test_each_image_has_its_script() -> None:
@@ -92,5 +92,5 @@ def test_refreshed_values_pass_and_what_was_flaky_passes_in_the_next_attempt() -
     measured = {path: text for job in ci.jobs(BUMP) for path, text in BUMP.measured(job).items()}
     refreshed = ends(replace(BUMP, files=NEW | measured))
     assert set(refreshed.values()) == {"hang", "memory", "nccl"}
-    again = {job.test: job.cause for job in ci.retry(ci.jobs(BUMP), 60.0)}
+    again = {job.test: job.cause for job in ci.retry(ci.jobs(BUMP), 2.0)}
     assert (again["mimo/mimo_vlm_tp1"], again["gpt/gpt3_mcore_te_tp1_pp1"]) == ("", "drift")

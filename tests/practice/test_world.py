@@ -13,7 +13,7 @@ from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.practice import default_home, open_world
 from runbook_lib.practice import seed as template
-from runbook_lib.practice.hub import CI_SECONDS
+from runbook_lib.practice.store import CI_SECONDS
 from runbook_lib.practice.world import COMMAND
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,7 +88,7 @@ open_world()
 
 def test_what_a_killed_process_had_written_is_there(home: Path) -> None:
     die = "import os, signal\nfrom runbook_lib.practice import open_world\nforge = open_world().forge()\n"
-    die += "forge.file_issue('kept', '')\nwith forge.hub.store.transaction():\n    forge.file_issue('undone', '')\n"
+    die += "forge.file_issue('kept', '')\nwith forge.store.transaction():\n    forge.file_issue('undone', '')\n"
     die += "    os.kill(os.getpid(), signal.SIGKILL)\n"
     assert subprocess.run([sys.executable, "-c", die], cwd=ROOT, check=False).returncode == -signal.SIGKILL
     assert [issue.title for issue in open_world().forge().list_issues()][1:] == ["kept"]
@@ -117,7 +117,7 @@ def test_a_folder_with_other_content_is_left_alone(home: Path) -> None:
 
 def test_an_incomplete_world_is_reported(home: Path) -> None:
     shutil.rmtree(open_world().checkout)
-    with pytest.raises(RunbookError, match=r"Megatron-LM missing .* Delete that folder"):
+    with pytest.raises(RunbookError, match=r"Megatron-LM.* Delete that folder"):
         open_world()
 
 

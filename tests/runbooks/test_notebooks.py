@@ -17,7 +17,7 @@ from practice_state import fingerprint
 
 from runbook_lib.cli.__main__ import main
 from runbook_lib.practice import PracticeWorld, open_world
-from runbook_lib.practice.hub import CI_SECONDS
+from runbook_lib.practice.store import CI_SECONDS
 from runbook_lib.record.verify import verify
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,14 +112,13 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PracticeWorld:
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
     world = open_world()
-    with world.store.transaction():
-        world.store.set("ci seconds", 36000.0)  # it ends where a test lets it
+    slow_ci(world, 36000.0)  # it ends where a test lets it
     return world
 
 
-def quick_ci(world: PracticeWorld) -> None:
-    with world.store.transaction():
-        world.store.set("ci seconds", CI_SECONDS)
+def slow_ci(world: PracticeWorld, seconds: float) -> None:
+    with world.store.transaction() as state:
+        state.ci_seconds = seconds
 
 
 def execute(name: str, **parameters: object) -> Ran:
@@ -210,7 +209,7 @@ BROKEN = "gpt3_mcore_te_tp4_pp1_long@dgx_h100: it hangs; moe/gpt3_moe_mcore_tp2_
 
 @pytest.mark.slow
 def test_the_complete_loop_to_ready_to_merge(world: PracticeWorld) -> None:
-    quick_ci(world)
+    slow_ci(world, CI_SECONDS)
     first = execute("bump", tag=TAG, wait=True)
     assert first.state == "waiting"
     assert first.summary.startswith("not ready to merge; missing: a green CI run of the head commit, ")
@@ -292,9 +291,7 @@ def previewed(name: str, folder: Path, tag: str) -> Path:
 
 @pytest.mark.slow
 def test_nbval_runs_all_notebooks_and_compares_the_verdicts(world: PracticeWorld, tmp_path: Path) -> None:
-    with world.store.transaction():
-        world.store.set("ci seconds", 600.0)
-    quick_ci(world)
+    slow_ci(world, CI_SECONDS)
     execute("bump", tag=TAG, wait=True)
     judged = [previewed(name, tmp_path, TAG) for name in ("05-golden-values", "06-broken-tests", "07-sync-check")]
     new = previewed("bump", tmp_path, "26.05-py3")

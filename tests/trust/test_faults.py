@@ -14,7 +14,6 @@ from werkzeug.wrappers import Request, Response
 from whole_bump import Played, playing, whole
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.practice.store import StoredRun, Ticket
 
 T = TypeVar("T")
 Fault = Callable[[Request, Callable[[], Response]], Response]
@@ -96,9 +95,8 @@ def bumped(home: Path, faults: Sequence[Fault]) -> Ended:
 
 def held(played: Played) -> dict[str, Any]:
     """What the forge holds, without what differs from bump to bump."""
-    store = played.at.forge.hub.store
-    with store.transaction():
-        tickets, runs = store.all(Ticket), store.all(StoredRun)
+    with played.at.forge.hub.store.transaction() as state:
+        tickets, runs = state.tickets, state.runs
 
     def same(text: str) -> str:
         return re.sub(r"\b[0-9a-f]{10,40}\b|127\.0\.0\.1:[0-9]+|\b5[0-9]{9}\b", "*", text)
@@ -106,7 +104,7 @@ def held(played: Played) -> dict[str, Any]:
     return {
         # An issue that could not be filed at first comes after the others.
         "tickets": sorted((it.title, it.state, it.labels, it.head_ref) for it in tickets),
-        "comments": [(it.id, each["author"], same(each["body"])) for it in tickets for each in it.comments],
+        "comments": [(it.number, each.author, same(each.body)) for it in tickets for each in it.comments],
         "runs": [(it.head_branch, it.event) for it in runs],
     }
 

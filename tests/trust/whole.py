@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stopping import TAG, World, git
 
-from runbook_lib.practice.store import Store, Ticket
+from runbook_lib.practice.store import Record, Store
 from runbook_lib.record import journal, run_file
 from runbook_lib.record.verify import verify
 
@@ -55,15 +55,15 @@ def _commits(place: Path) -> None:
         assert changed in (set(PINS), RECIPES, GOLDEN), changed
 
 
-def held(world: World) -> tuple[list[Ticket], list[str]]:
+def held(world: World) -> tuple[list[Record], list[str]]:
     """What the forge holds: pull requests and issues, and what was said on them."""
     if not (world.home / "forge.sqlite").exists():
         return [], []
     store = Store(world.home / "forge.sqlite")
-    with store.transaction():
-        tickets = store.all(Ticket)
+    with store.transaction() as state:
+        tickets = state.tickets
     store.close()
-    return tickets, [comment["body"] for ticket in tickets for comment in ticket.comments]
+    return tickets, [comment.body for ticket in tickets for comment in ticket.comments]
 
 
 def _forge(world: World) -> None:

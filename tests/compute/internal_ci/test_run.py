@@ -12,7 +12,7 @@ from typing import Any
 
 import gitlab_project
 import pytest
-from bumping import REPOSITORY, World, bump_to, git, world
+from bumping import REPOSITORY, World, bump_to, forge_of, git, world
 from controls import Controls
 from gitlab_project import TOKEN, Faulty, GitLabServer
 
@@ -23,8 +23,6 @@ from runbook_lib.compute.internal_ci.plan import PipelineProgress
 from runbook_lib.compute.internal_ci.step import InternalCi, PipelineFacts
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.practice.git import BareRepository
-from runbook_lib.practice.hub import Hub
 from runbook_lib.practice.second_ci import PracticeSecondCi
 from runbook_lib.practice.store import Store
 from runbook_lib.world.conditions import pulls
@@ -58,7 +56,8 @@ class At:
         return git(self.world.home / "checkout", *arguments)
 
     def tips(self) -> dict[str, str]:
-        return dict(BareRepository(self.copy).tips())
+        listed = git(self.copy, "for-each-ref", "--format=%(refname:lstrip=2) %(objectname)", "refs/heads")
+        return dict(line.split() for line in listed.splitlines())
 
     def second_ci(self, _server: str = "", _project: str = "", *, token: str = TOKEN) -> GitLab:
         return GitLab({**self.env, "GITLAB_TOKEN": token}, transport=self.gitlab)
@@ -112,8 +111,7 @@ def at(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     with ExitStack() as undo:
         store = Store(home / "forge.sqlite")
         undo.callback(store.close)
-        hub = Hub(store, home / "remote.git", lambda: now[0], seconds=100)
-        yield At(World(home, Controls(hub, home / "pages" / REPOSITORY), now, undo), copy, scripted)
+        yield At(World(home, Controls(forge_of(store, home, lambda: now[0])), now, undo), copy, scripted)
 
 
 # -- nothing happens ---------------------------------------------------------------------------------------------

@@ -27,9 +27,8 @@ from runbook_lib.failures.failure import Failure
 from runbook_lib.failures.patterns import FailureKind
 from runbook_lib.golden import run_choice
 from runbook_lib.pins.bump import Bump
-from runbook_lib.practice import forge
 from runbook_lib.practice.forge import PracticeForge
-from runbook_lib.practice.hub import PracticeRefusal
+from runbook_lib.practice.runs import PracticeRefusal
 from runbook_lib.world import bump_branch, pull_request
 from runbook_lib.world.conditions import commits
 from runbook_lib.world.outside import World as Outside
@@ -183,7 +182,7 @@ def test_unavailable_values_leave_their_job_open_and_are_reported(at: World, mon
 
 def test_no_retry_is_advised_for_expired_values(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     step05(at)
-    monkeypatch.setattr(forge, "LIFETIME", -1)
+    monkeypatch.setattr("runbook_lib.practice.runs.LIFETIME", -1)
     found = step06(at, broken=BOTH).found.triage
     assert any("The artifact has expired" in warning for warning in found.warnings)
     assert "06-broken-tests again" not in at.said("waiting")[-1]["next"]
