@@ -136,7 +136,7 @@ def diagnose_pipeline(
     finished = [pipeline for pipeline in gitlab.pipelines(base_commit) if pipeline.status in ("success", "failed")]
     there: dict[tuple[str, str, str], FunctionalTestJob] = {}
     if finished:
-        on_base = ci_runs.of_gitlab(gitlab, finished[0].id, image_type=source.environment, head=base_commit)
+        on_base = ci_runs.of_gitlab(gitlab, finished[0], image_type=source.environment, head=base_commit)
         there = {(job.model, job.test_case, job.platform): job for job in on_base.jobs}
         place = f"{base} ({on_base.name} of {base_commit[:10]})"
     diagnosed = []

@@ -3,18 +3,17 @@
 import re
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runbook_lib.clients.github.ci_status import WORKFLOW, branch_of
 from runbook_lib.clients.github.models import Artifact, WorkflowJob, WorkflowRun
-from runbook_lib.clients.gitlab.models import Bridge, PipelineJob
+from runbook_lib.clients.gitlab.models import Bridge, Pipeline, PipelineJob
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import match_artifacts
 from runbook_lib.golden.collect import CollectionProblem, GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob, TestState, UploadMatch
 from runbook_lib.pins.bump import ImageType
 from runbook_lib.pins.repositories import LIGHTWEIGHT, LTS
-from runbook_lib.transport.downloads import Download
 from runbook_lib.world.ports import Forge, SecondCi
 
 _GITHUB: dict[str, TestState] = {
@@ -38,34 +37,29 @@ _RAN = ("passed", "failed", "timed out", "cancelled")
 
 
 def of_github(
-    github: Forge, run_id: int, *, image_type: ImageType, branch: str, head: str, labels: AbstractSet[str],
+    github: Forge, run: WorkflowRun, *, image_type: ImageType, branch: str, head: str, labels: AbstractSet[str],
     older: bool = False,
 ) -> GoldenSource:  # fmt: skip
     """Return a workflow run of the pull request that is mirrored to ``branch`` and has the head commit ``head``.
 
     ``labels`` are those at the start of the run.  ``older`` permits a run of an earlier commit.  Raises Refused for
-    any other run, and GitHub's errors, for example for a run of another repository.
+    any other run.
     """
-    run = github.run(run_id)
-    _require_own(run, branch, head, older=older)
     name = f"CI run {run.id}"
-
-    def download(upload: Artifact) -> Download:
-        return github.artifact(upload.id)
-
-    unusable = _unusable(run, image_type, labels)
-    if unusable:
-        return GoldenSource(name, (), (), download, image_type, unusable=unusable)
+    _require_own(run, name, branch)
+    if not older:
+        _require_head(name, run.head_sha, head)
+    source = GoldenSource(name, (), (), lambda upload: github.artifact(upload.id), image_type)
+    if unusable := _unusable(run, image_type, labels):
+        return replace(source, unusable=unusable)
     jobs = github.jobs(run.id)
     tests = functional_tests(jobs)
     if not any(test.state in _RAN for test in tests):
-        return GoldenSource(name, tests, (), download, image_type, unusable=_no_test_ran(jobs))
-    matches = match_artifacts.match_uploads(tests, github.artifacts(run.id), run.id)
-    return GoldenSource(name, tests, matches, download, image_type)
+        return replace(source, jobs=tests, unusable=_no_test_ran(jobs))
+    return replace(source, jobs=tests, matches=match_artifacts.match_uploads(tests, github.artifacts(run.id), run.id))
 
 
-def _require_own(run: WorkflowRun, branch: str, head: str, *, older: bool) -> None:
-    name = f"CI run {run.id}"
+def _require_own(run: WorkflowRun, name: str, branch: str) -> None:
     if run.fork:
         raise Refused(
             f"{name} ran on the branch {run.head_branch} of a fork, whose owner controls its values. "
@@ -76,8 +70,6 @@ def _require_own(run: WorkflowRun, branch: str, head: str, *, older: bool) -> No
             f"{name} is not a run of {WORKFLOW} on {branch}: it is a run of {run.name or 'a nameless workflow'} on "
             f"{run.head_branch or 'no branch'}. Name a run of the bump's pull request: {run.url}"
         )
-    if not older:
-        _require_head(name, run.head_sha, head)
 
 
 def _require_head(name: str, commit: str, head: str) -> None:
@@ -90,14 +82,13 @@ def _require_head(name: str, commit: str, head: str) -> None:
 
 
 def of_gitlab(
-    gitlab: SecondCi, pipeline_id: int, *, image_type: ImageType, head: str, older: bool = False
+    gitlab: SecondCi, pipeline: Pipeline, *, image_type: ImageType, head: str, older: bool = False
 ) -> GoldenSource:
     """Return the functional tests of a pipeline for one image type; otherwise like ``of_github``."""
-    pipeline = gitlab.pipeline(pipeline_id)
     name = f"pipeline {pipeline.id}"
     if not older:
         _require_head(name, pipeline.sha, head)
-    bridges = [bridge for bridge in gitlab.bridges(pipeline_id) if bridge.environment == image_type]
+    bridges = [bridge for bridge in gitlab.bridges(pipeline.id) if bridge.environment == image_type]
     problems: list[CollectionProblem] = []
     tests: list[FunctionalTestJob] = []
     matches: list[UploadMatch] = []
@@ -146,13 +137,12 @@ def functional_tests(jobs: Iterable[WorkflowJob]) -> tuple[FunctionalTestJob, ..
 
 
 def _no_test_ran(jobs: Sequence[WorkflowJob]) -> str:
-    failed = sorted({job.name for job in jobs if job.conclusion in ("failure", "timed_out", "cancelled")})
-    # Unit tests are `<bucket> - latest`, and a bucket is a path; the summary job fails if any other job does.
-    unit_tests = [name for name in failed if name.startswith("tests/")]
+    names = sorted({job.name for job in failed(jobs)})
+    # Unit tests are `<bucket> - latest`, and a bucket is a path.
+    unit_tests = [name for name in names if name.startswith("tests/")]
     if unit_tests:
         return f"No functional test ran, because unit tests failed ({', '.join(unit_tests[:5])}). Fix them first."
-    failed = [name for name in failed if not name.startswith("Nemo_CICD")]
-    return f"No functional test ran; these jobs failed: {', '.join(failed[:5]) or 'none'}."
+    return f"No functional test ran; these jobs failed: {', '.join(names[:5]) or 'none'}."
 
 
 def _of_gitlab_job(job: PipelineJob, bridge: Bridge) -> FunctionalTestJob:

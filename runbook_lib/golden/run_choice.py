@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Next, Waits
 from runbook_lib.clients.github.ci_status import branch_of, labels_at
+from runbook_lib.clients.github.models import WorkflowRun
 from runbook_lib.clients.gitlab.models import UNDER_WAY
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import ci_runs
@@ -80,10 +81,10 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
     If the newest run is green and GitLab is configured, returns the failed pipeline for the same commit there.
     Raises RunbookError for an invalid number or an unknown source, Refused for an unrelated run.
     """
-    bump, github, pull = state.bump, state.github, state.pull
+    bump, github, pull, run_id = state.bump, state.github, state.pull, run_id.strip()
     if source not in ("github", "gitlab"):
         raise RunbookError(f"source={source!r} is unknown: choose github or gitlab.")
-    if pipeline := _PIPELINE.fullmatch(run_id.strip()):
+    if pipeline := _PIPELINE.fullmatch(run_id):
         run_id, source = pipeline[1], "gitlab"
     if bump.tag is None and not run_id:
         action = Next.again("Name the tag of a bump; or without a bump any run, such as:", run_id="#12")
@@ -91,15 +92,14 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
     if not (bump.repository.tests.golden or bump.repository.tests.recipes):
         return ChosenRun(state, problem=f"{bump.repository.name} has neither golden values nor recipes")
     if bump.tag is None:
-        return _without_bump(state, run_id.strip(), source)
+        return _without_bump(state, run_id, source)
     if source == "gitlab":
         return _of_gitlab(state, run_id)
     if github is None or pull is None:
         reason = state.problem.rstrip(".") or f"no pull request is open for {bump.branch}"
-        problem = f"waiting for the pull request: {reason}"
-        return ChosenRun(state, problem=problem, next=Next.run(notebooks.OPEN_PR, mode="publish"), waits=Waits(problem))
+        return _waiting(state, f"the pull request: {reason}", Next.run(notebooks.OPEN_PR, mode="publish"))
     if run_id:
-        return _of_github(state, github, _named_run(state, github, run_id), named=True)
+        return _of_github(state, github, run_id)
     status = ci_progress.progress(state, pull, github)
     if status.run is None or status.state not in ("passed", "failed"):
         url = status.run.url if status.run else ""
@@ -110,7 +110,13 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
         mirrored = _of_gitlab(state, "")
         if mirrored.source is not None and mirrored.failed:
             return mirrored
-    return _of_github(state, github, status.run.id, named=False)
+    return _of_github(state, github, status.run)
+
+
+def _waiting(state: PullRequestState, what: str, action: Next, url: str = "", *, for_ci: bool = False) -> ChosenRun:
+    """Return that there will be a run later."""
+    problem = f"waiting for {what}"
+    return ChosenRun(state, problem=problem, next=action, url=url, waits=Waits(problem, for_ci=for_ci))
 
 
 def _without_bump(state: PullRequestState, run_id: str, source: str) -> ChosenRun:
@@ -126,13 +132,9 @@ def _without_bump(state: PullRequestState, run_id: str, source: str) -> ChosenRu
     bump = replace(state.bump, current_branch=name)
     branch = BumpBranch(checkout, bump, state.branch.base_remote, tip, tip, tip)
     state = replace(state, branch=branch)
-    if source == "gitlab":
-        run = _of_gitlab(state, run_id)
-    elif state.github is None:
-        problem = "waiting for a GitHub token, without which no run can be read"
-        return ChosenRun(state, problem=problem, waits=Waits(problem))
-    else:
-        run = _of_github(state, state.github, _named_run(state, state.github, run_id), named=True)
+    if source == "github" and state.github is None:
+        return _waiting(state, "a GitHub token, without which no run can be read", Next())
+    run = _of_github(state, state.github, run_id) if source == "github" and state.github else _of_gitlab(state, run_id)
     if run.source is None or run.tested == tip:
         return replace(run, older="")
     if checkout.has(run.tested) and checkout.is_ancestor(run.tested, tip):
@@ -149,13 +151,10 @@ def _without_bump(state: PullRequestState, run_id: str, source: str) -> ChosenRu
     return run
 
 
-def _named_run(state: PullRequestState, github: Forge, run_id: str) -> int:
-    return ci_runs.find_run(github, run_id, state.bump.repository.ci.workflow).run.id
-
-
-def _of_github(state: PullRequestState, github: Forge, run_id: int, *, named: bool) -> ChosenRun:
-    """Return a run of the bump's pull request, or without a bump any run."""
-    bump, pull, labellings, run = state.bump, state.pull, state.labellings, github.run(run_id)
+def _of_github(state: PullRequestState, github: Forge, named: str | WorkflowRun) -> ChosenRun:
+    """Return a run of the bump's pull request, or without a bump any run; ``named`` is a text if a person named it."""
+    bump, pull, labellings = state.bump, state.pull, state.labellings
+    run = ci_runs.find_run(github, named, bump.repository.ci.workflow).run if isinstance(named, str) else named
     branch, head = run.head_branch, state.branch.start
     if pull:
         branch, head = branch_of(pull.number), pull.head_sha
@@ -163,47 +162,55 @@ def _of_github(state: PullRequestState, github: Forge, run_id: int, *, named: bo
         pull, labellings = github.pull(int(number[1])), github.labellings(int(number[1]))
     labels = labels_at(pull.labels, labellings, run.created) if pull else frozenset()
     source = ci_runs.of_github(
-        github, run_id, image_type=bump.image_type, branch=branch, head=head, labels=labels,
-        older=not bump.tag or bool(bump.allowed("older-run", run_id)),
-    )  # fmt: skip
-    older = "" if run.head_sha == head else f"{source.name} tested {run.head_sha[:10]}."
-    failed = tuple(sorted(job.name for job in ci_runs.failed(github.jobs(run_id))))
+        github,
+        run,
+        image_type=bump.image_type,
+        branch=branch,
+        head=head,
+        labels=labels,
+        older=_may_be_older(bump, run.id),
+    )
+    failed = tuple(sorted(job.name for job in ci_runs.failed(github.jobs(run.id))))
     return ChosenRun(
-        state, source, url=run.url, number=run_id, tested=run.head_sha, failed=failed, older=older, named=named,
-        attempt=run.attempt,
+        state, source, url=run.url, number=run.id, tested=run.head_sha, failed=failed,
+        older=_older(source, run.head_sha, head), named=isinstance(named, str), attempt=run.attempt,
     )  # fmt: skip
 
 
 def _of_gitlab(state: PullRequestState, run_id: str) -> ChosenRun:
     bump, branch = state.bump, state.branch
-    if run_id and not re.fullmatch(r"[0-9]{1,18}", run_id.strip()):
+    if run_id and not re.fullmatch(r"[0-9]{1,18}", run_id):
         raise RunbookError(
             f"run_id={run_id!r} is not a pipeline number. Use the number from its URL, …/pipelines/<number>; "
             "without run_id, the newest pipeline for the bump's commit is used."
         )
     if state.pull is None and branch.tip is None:
-        problem = f"waiting for branch {bump.branch}: it does not exist yet"
-        return ChosenRun(state, problem=problem, next=Next.run(notebooks.OPEN_PR), waits=Waits(problem))
+        return _waiting(state, f"branch {bump.branch}: it does not exist yet", Next.run(notebooks.OPEN_PR))
     head = state.pull.head_sha if state.pull else branch.start
     gitlab = branch.services.second_ci()
     if gitlab is None:
         raise RunbookError("GITLAB_URL is not set, so no pipeline can be read. Set it to the address of your GitLab.")
     pipeline = gitlab.pipeline(int(run_id)) if run_id else next(iter(gitlab.pipelines(head)), None)
     if pipeline is None:
-        problem = f"waiting for a pipeline for {head[:10]} on GitLab: it has none"
         action = Next.again("Start one there with tools/trigger_internal_ci.py (--dry-run first).")
-        return ChosenRun(state, problem=problem, next=action, waits=Waits(problem))
+        return _waiting(state, f"a pipeline for {head[:10]} on GitLab: it has none", action)
     if pipeline.status in UNDER_WAY:
-        problem = f"waiting for pipeline {pipeline.id} of {head[:10]} ({pipeline.status})"
         action = Next.again(f"When it has ended ({pipeline.url}):")
-        return ChosenRun(state, problem=problem, next=action, url=pipeline.url, waits=Waits(problem, for_ci=True))
+        what = f"pipeline {pipeline.id} of {head[:10]} ({pipeline.status})"
+        return _waiting(state, what, action, pipeline.url, for_ci=True)
     source = ci_runs.of_gitlab(
-        gitlab, pipeline.id, image_type=bump.image_type, head=head,
-        older=not bump.tag or bool(bump.allowed("older-run", pipeline.id)),
-    )  # fmt: skip
-    older = "" if pipeline.sha == head else f"{source.name} tested {pipeline.sha[:10]}."
+        gitlab, pipeline, image_type=bump.image_type, head=head, older=_may_be_older(bump, pipeline.id)
+    )
     failed = tuple(sorted(job.name for job in source.jobs if job.state not in ("passed", "skipped")))
     return ChosenRun(
-        state, source, url=pipeline.url, number=pipeline.id, tested=pipeline.sha, failed=failed, older=older,
-        named=bool(run_id),
+        state, source, url=pipeline.url, number=pipeline.id, tested=pipeline.sha, failed=failed,
+        older=_older(source, pipeline.sha, head), named=bool(run_id),
     )  # fmt: skip
+
+
+def _may_be_older(bump: Bump, run: int) -> bool:
+    return not bump.tag or bool(bump.allowed("older-run", run))
+
+
+def _older(source: GoldenSource, tested: str, head: str) -> str:
+    return "" if tested == head else f"{source.name} tested {tested[:10]}."

@@ -510,7 +510,7 @@ def test_a_slower_test_offers_a_search_and_a_divergence_offers_none(at: World, m
     step05(at, mode="preview")
     reasons = {entry["subject"].removeprefix(f"{FOLDER}/"): entry["why"] for entry in at.said("decision")}
     search = read_offer(reasons["moe/gpt3_moe_mcore_te_ep8/golden_values_dev_dgx_h100.json"])
-    assert (search.measure.metric, search.measure.test) == ("iteration-time", "moe/gpt3_moe_mcore_te_ep8@dgx_h100")
+    assert (search.metric, search.subject) == ("iteration-time", "moe/gpt3_moe_mcore_te_ep8@dgx_h100")
     assert "bisect-image" not in reasons[REGRESSION.removeprefix(f"{FOLDER}/")]
 
 
@@ -561,8 +561,8 @@ def test_a_shift_of_a_platform_waits_for_one_decision(at: World, monkeypatch: py
     assert again.waiting == {"dgx_gb200/iteration-time"}
     (decision,) = [entry for entry in at.said("decision") if entry["subject"] == "dgx_gb200/iteration-time"][-1:]
     search = read_offer(decision["why"])
-    assert (search.measure.metric, search.measure.higher_is_better, search.where) == ("iteration-time", False, "slurm")
-    assert search.measure.test.endswith("@dgx_gb200")
+    assert (search.metric, search.higher_is_better, search.where) == ("iteration-time", False, "slurm")
+    assert search.subject.endswith("@dgx_gb200")
     text = step.text(again.values)
     assert "accepted: `the image is slower`" in text
     assert text.index("One decision for many files") < text.index("Held back: a person must decide")

@@ -14,7 +14,7 @@ from runbook_lib.clients.gitlab.client import GitLab, NoSuchRef
 from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
 from runbook_lib.golden import ci_runs
 from runbook_lib.golden import collect as artifacts
-from runbook_lib.golden.collect import GoldenCollection
+from runbook_lib.golden.collect import GoldenCollection, GoldenSource
 
 HEAD = "a" * 40
 H100 = "golden_values_dev_dgx_h100.json"
@@ -42,7 +42,12 @@ def client(project: Project, **env: str) -> GitLab:
 
 
 def collect(project: Project) -> GoldenCollection:
-    return artifacts.collect(ci_runs.of_gitlab(client(project), 1, image_type="dev", head=HEAD))
+    return artifacts.collect(source(project, HEAD))
+
+
+def source(project: Project, head: str, **options: bool) -> GoldenSource:
+    gitlab = client(project)
+    return ci_runs.of_gitlab(gitlab, gitlab.pipeline(1), image_type="dev", head=head, **options)
 
 
 @pytest.mark.parametrize(
@@ -95,8 +100,8 @@ def test_the_results_of_a_performance_test(project: Project) -> None:
 
 def test_pipelines_of_another_commit(project: Project) -> None:
     with pytest.raises(Refused, match="what: older-run"):
-        ci_runs.of_gitlab(client(project), 1, image_type="dev", head="b" * 40)
-    assert ci_runs.of_gitlab(client(project), 1, image_type="dev", head="b" * 40, older=True).unusable
+        source(project, "b" * 40)
+    assert source(project, "b" * 40, older=True).unusable
 
 
 def test_the_pipelines_of_a_commit_are_those_without_a_parent(project: Project) -> None:
