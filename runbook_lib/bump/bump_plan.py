@@ -1,7 +1,7 @@
 """The plan of a bump on its branch, what it leaves alone, and the registry's description of the new image."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +20,6 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.plan import PinChange, PinPlan
 from runbook_lib.pins.sites import Sites
-from runbook_lib.text.edits import Edit
 from runbook_lib.text.markdown import unlinked
 from runbook_lib.world.bump_branch import BumpBranch, commit_titles
 from runbook_lib.world.image_lookup import verify_tag
@@ -254,8 +253,8 @@ def pin_rows(branch: BumpBranch) -> list[dict[str, str]]:
     return rows
 
 
-def check_other_type(branch: BumpBranch, before: str, after: str, edits: Sequence[Edit] = ()) -> Check:
-    """Check that ``edits`` of the commit ``after`` leave the pins of the other image type as ``before`` has them.
+def check_other_type(branch: BumpBranch, before: str, after: str) -> Check:
+    """Check that the commit ``after`` has the pins of the other image type as ``before`` has them.
 
     Skipped if ``both-types`` is allowed, which moves both.
     """
@@ -266,9 +265,7 @@ def check_other_type(branch: BumpBranch, before: str, after: str, edits: Sequenc
     name = f"the {image_type} pins are untouched"
     if bump.allowed("both-types"):
         return Check(name, "skipped", "both-types is allowed.")
-    planned = {edit.path: edit.after for edit in edits if edit.path in sites.pin_paths}
-    old = _images(branch.checkout.read(sites.pin_paths, before), sites, image_type)
-    new = _images({**branch.checkout.read(sites.pin_paths, after), **planned}, sites, image_type)
+    old, new = (_images(branch.checkout.read(sites.pin_paths, at), sites, image_type) for at in (before, after))
     detail = "; ".join(f"{pin} names {image}" for pin, image in sorted(old ^ new))
     return Check.of(name, not detail, detail or f"{len(new)} pins as on {bump.base}.")
 

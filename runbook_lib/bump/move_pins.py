@@ -6,7 +6,7 @@ from typing import Literal
 from runbook_lib import display
 from runbook_lib.bump import bump_plan
 from runbook_lib.bump.bump_plan import PlannedBump
-from runbook_lib.checks import Check, Evidence, Next
+from runbook_lib.checks import Evidence, Next
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.notebooks import GITHUB_PIN, GITLAB_PIN, OPEN_PR
 from runbook_lib.pins.bump import Bump
@@ -24,14 +24,12 @@ _NO_TAG = Outcome("No tag was given, so nothing is planned.", Next.again(tag="26
 class PinFacts:
     """The bump's branch, and the plan on its newest commit with the registry's answer.
 
-    ``inapplicable`` says why the step has no pin to move, ``untouched`` whether the plan leaves the other type's alone,
-    and ``rows`` are the present pins.
+    ``inapplicable`` says why the step has no pin to move, and ``rows`` are the present pins.
     """
 
     branch: bump_branch.BumpBranch
     planned: PlannedBump
     inapplicable: str
-    untouched: Check
     rows: list[dict[str, str]]
 
     def evidence(self, part: PinPlan) -> Evidence:
@@ -63,8 +61,7 @@ class PinStep:
         branch = bump_branch.look(world, bump)
         planned = bump_plan.plan_bump(branch)
         inapplicable = _not_applicable(branch, self.NAME, self.ci)
-        untouched = bump_plan.check_other_type(branch, branch.start, branch.start, planned.plan.edits)
-        return PinFacts(branch, planned, inapplicable, untouched, bump_plan.pin_rows(branch))
+        return PinFacts(branch, planned, inapplicable, bump_plan.pin_rows(branch))
 
     def plan(self, facts: PinFacts, bump: Bump) -> Plan[World]:
         """Plan the commit.  Raises Refused for an image that cannot be used, unless this is a preview."""
@@ -85,7 +82,7 @@ class PinStep:
             Outcome(f"All pins of this step are at {bump.tag} on {place}.", Next.run(OPEN_PR)),
             (shown,),
             conditions=pins_committed(facts),
-            checks=(planned.check, facts.untouched),
+            checks=(planned.check,),  # the plan has proven that no other pin moves
             evidence=evidence,
         )
 
