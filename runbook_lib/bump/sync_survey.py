@@ -251,8 +251,9 @@ def _unknown(place: Path, name: str, repository: Repository) -> str:
     )
     if repository is MEGATRON_LM:
         return (
-            f"{problem} Give the path of a Megatron-LM clone, and a ref from 2025-03 or later; or declare the pins "
-            f"of another repository in its file {FILE}, which `runbook pins find --write {place}` drafts."
+            f"{problem} Give the path of a Megatron-LM clone, and a ref from 2025-03 or later; or name another known "
+            "repository, for example with `--pins megatron-bridge`; or declare the pins of any other one in its file "
+            f"{FILE}, which `runbook pins find --write {place}` drafts."
         )
     return f"{problem} These are the pins of {repository.origin or repository.name}: give a ref with them, or set pins."
 

@@ -1,14 +1,12 @@
 """``runbook check``: check that all pins of the base image agree."""
 
-from dataclasses import replace
-
 import click
 
 from runbook_lib.bump import sync_survey
 from runbook_lib.cli.command import Answer, command
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.reference import ImageType
-from runbook_lib.world.repository import choose, is_named_by_files
+from runbook_lib.world.repository import choose
 
 _EXIT = {"in sync": 0, "out of sync": 1, "cannot tell": 2}
 _REF = """Check this ref without checking it out; repeatable; a pattern such as 'origin/core_r*' selects several
@@ -27,9 +25,7 @@ own file, else the repository of its remote)."""
 @click.option("--image-type", type=click.Choice(("dev", "lts")), default="dev", help="Whose pins have --tag.")
 @click.option("--pins", default="", metavar="WHOSE", help=_PINS)
 @click.option("-v", "--verbose", is_flag=True, help="Print the table of all pins in any case.")
-@click.pass_obj
 def check(
-    as_json: bool,
     repo: str,
     refs: tuple[str, ...],
     strict: bool,
@@ -42,8 +38,7 @@ def check(
 
     Exit status: 0 they do, 1 they do not, 2 unknown.
     """
-    checkout = Checkout.open(repo)
-    repository = choose(checkout, pins, refs)
+    repository = choose(Checkout.open(repo), pins, refs)
     expected = None
     if tag:
         repository, expected = repository.of_tag(tag)
@@ -51,8 +46,5 @@ def check(
         repo, refs, strict=strict, expected=expected, image_type=image_type, repository=repository
     )
     has_details = verbose or result.outcome != "in sync"
-    if (has_details or as_json) and not pins and is_named_by_files(checkout, repository):
-        note = f"No remote names the repository. It was identified as {repository.name} from its files."
-        result = replace(result, notes=(*result.notes, note))
     hint = " --verbose lists them." if result.sentences and not has_details else ""
     return Answer(_EXIT[result.outcome], result.as_json(), [f"{result.as_text(details=has_details)}{hint}"])

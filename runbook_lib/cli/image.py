@@ -6,7 +6,7 @@ from dataclasses import asdict
 import click
 
 from runbook_lib.cli.command import Answer, command
-from runbook_lib.errors import RunbookError, Unreachable
+from runbook_lib.errors import Unreachable
 from runbook_lib.images import months
 from runbook_lib.images.compare import compare
 from runbook_lib.images.driver_check import (
@@ -18,30 +18,10 @@ from runbook_lib.images.driver_check import (
     requirements,
     worst,
 )  # fmt: skip
-from runbook_lib.images.families import COREWEAVE, OTHER, family_of
+from runbook_lib.images.families import OTHER, family_of
 from runbook_lib.images.reference import Image, ImageRef, Tag
-from runbook_lib.images.tags.coreweave import CoreWeaveTag, search
 from runbook_lib.world.image_lookup import read, reference
 from runbook_lib.world.services import ONLINE
-
-
-def listed(ref: ImageRef, names: Sequence[str], constraints: Sequence[str]) -> tuple[Sequence[Tag], int]:
-    """Return the tags that the image's family can parse, newest first, and the number of other tags.
-
-    ``constraints``, such as ``cuda>=12.9``, work for CoreWeave's images, whose tags describe their contents.  Raises
-    RunbookError for other images, and for an invalid constraint.
-    """
-    family = family_of(ref) or OTHER
-    if constraints and family is not COREWEAVE:
-        raise RunbookError(
-            f"The tags of {ref.name} do not describe the image's contents, so they cannot be filtered by "
-            f"{' '.join(constraints)!r}. Constraints work only for CoreWeave's ml-containers; leave them out."
-        )
-    listing = family.listed(names)
-    tags: list[Tag] = sorted([*listing.releases, *listing.candidates, *listing.specials], reverse=True)
-    if constraints:
-        tags = list(search([tag for tag in tags if isinstance(tag, CoreWeaveTag)], " ".join(constraints)))
-    return tags, len(listing.unreadable)
 
 
 @click.group()
@@ -49,19 +29,18 @@ def image() -> None:
     """Show what a new image changes, and which drivers support it."""
 
 
-@command("image list ghcr.io/coreweave/ml-containers/torch 'cuda>=12.9' edition=nccl", image)
+@command("image list ghcr.io/coreweave/ml-containers/torch", image)
 @click.argument("name", metavar="REPOSITORY")
-@click.argument("constraints", nargs=-1, metavar="[CONSTRAINT]...")
-def list_tags(name: str, constraints: tuple[str, ...]) -> Answer:
+def list_tags(name: str) -> Answer:
     """List the tags of an image, such as nvcr.io/nvidia/nemo, newest first.
 
-    For CoreWeave's ml-containers, only those that satisfy all constraints, such as edition=nccl 'cuda>=12.9'
-    torch=2.10; quote > and <.  Exit status: 0 found, 1 none found, 2 cannot tell.
+    Exit status: 0 found, 1 none found, 2 cannot tell.
     """
     ref = ImageRef.parse(name)
     with ONLINE.registry(ref) as registry:
-        names = registry.tags()
-    tags, unreadable = listed(ref, names, constraints)
+        listing = (family_of(ref) or OTHER).listed(registry.tags())
+    tags: list[Tag] = sorted([*listing.releases, *listing.candidates, *listing.specials], reverse=True)
+    unreadable = len(listing.unreadable)
     remarks = [f"Left out: {unreadable} in another format."] if unreadable else []
     return Answer(
         0 if tags else 1,

@@ -125,7 +125,7 @@ def _prove(text: str, pins: Iterable[FoundPin], sources: Mapping[str, Source]) -
 def _write(findings: Findings, checkout: Checkout) -> str:
     """Write the pins file into the work tree, and return its path.  Raises Refused if it cannot be written."""
     target = checkout.path / FILE
-    known = repositories.recognize(checkout, [findings.commit])
+    known = repositories.recognize(checkout)
     problem = ""
     if checkout.bare:
         problem = "the clone is bare. Give one with a work tree."

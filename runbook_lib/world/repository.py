@@ -10,7 +10,6 @@ from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.blobs import read_blobs
 from runbook_lib.git.checkout import Checkout, slug_of
 from runbook_lib.pins.repositories import FILE, MEGATRON_LM, REPOSITORIES, Repository
-from runbook_lib.pins.sites import read
 from runbook_lib.system.files import read_named
 
 _ON_HOST = re.compile(r"(?!file:)[a-z+]+://|[^/:@]+@[^/:@]+:")  # a URL, or user@host:path
@@ -20,16 +19,15 @@ def choose(checkout: Checkout, pins: str = "", refs: Sequence[str] = ()) -> Repo
     """Return the repository that ``pins``, else $RUNBOOK_PINS, names: a known one (``megatron-bridge``) or a pins file.
 
     If neither names one: the clone's pins file (from HEAD if it is bare; else from the first of ``refs`` that has one),
-    else the repository named by a remote, else, if no remote names one, the repository whose pins can all be read at
-    one of ``refs`` or HEAD, else Megatron-LM.  A fork is recognized by its name without the owner.  Raises
-    RunbookError for an unknown name or an unusable pins file, and CannotTell for a clone of an unknown repository.
+    else the repository named by a remote, else, if no remote names one, Megatron-LM.  A fork is recognized by its name
+    without the owner.  Raises RunbookError for an unknown name or an unusable pins file, and CannotTell for a clone of
+    an unknown repository.
     """
     if pins := pins or os.environ.get("RUNBOOK_PINS", ""):
         return _named(checkout, pins)
-    named = [ref for ref in refs if ref and not set(ref) & set("*?[^")]
-    if (text := _pins_file(checkout, named)) is not None:
+    if (text := _pins_file(checkout, [ref for ref in refs if ref and not set(ref) & set("*?[^")])) is not None:
         return _declared(checkout, text, FILE)
-    if repository := recognize(checkout, ["HEAD" if checkout.bare else None, *named]):
+    if repository := recognize(checkout):
         return repository
     if names := _remote_names(checkout):
         known = ", ".join(map(short, REPOSITORIES))
@@ -41,40 +39,10 @@ def choose(checkout: Checkout, pins: str = "", refs: Sequence[str] = ()) -> Repo
     return MEGATRON_LM
 
 
-def recognize(checkout: Checkout, states: Sequence[str | None]) -> Repository | None:
-    """Return the known repository of a clone: the one named by a remote.
-
-    If no remote names a repository: the one whose pins can all be read at one of ``states`` or HEAD.  The name of a
-    file alone proves nothing.
-    """
-    names = _remote_names(checkout)
-    short_names = {name.rpartition("/")[2].lower() for name in names}
-    for repository in REPOSITORIES:
-        if short(repository) in short_names:
-            return repository
-    if names:
-        return None
-    for state in [*states, "HEAD"]:  # there may be no work tree
-        for repository in REPOSITORIES:
-            if _has_all_pins(checkout, state, repository):
-                return repository
-    return None
-
-
-def is_named_by_files(checkout: Checkout, repository: Repository) -> bool:
-    """Return True if ``repository`` is a known one, and none of the clone's remotes names a repository."""
-    return repository in REPOSITORIES and not _remote_names(checkout)
-
-
-def _has_all_pins(checkout: Checkout, state: str | None, repository: Repository) -> bool:
-    texts = checkout.read(repository.sites.pin_paths, state)
-    if not repository.sites.matches(texts):
-        return False
-    readings = read(texts, repository.sites)
-    lockstep = sum(len(reading.pins) for reading in readings if reading.site.lockstep)
-    # A single Dockerfile with a known name and argument proves nothing.
-    enough = min(2, sum(site.lockstep for site in repository.sites.pins))
-    return lockstep >= enough and not any(reading.problem for reading in readings)
+def recognize(checkout: Checkout) -> Repository | None:
+    """Return the known repository that a remote of a clone names."""
+    names = {name.rpartition("/")[2].lower() for name in _remote_names(checkout)}
+    return next((repository for repository in REPOSITORIES if short(repository) in names), None)
 
 
 def _remote_names(checkout: Checkout) -> set[str]:

@@ -31,17 +31,6 @@ def check(capsys):
 # -- the work tree ---------------------------------------------------------------------------------------------------
 
 
-def test_a_repository_that_only_its_files_name_is_reported(clone, check):
-    def notes(*options):
-        return json.loads(check(clone, "--json", *options)[1])["notes"]
-
-    (note,) = notes()
-    assert "NVIDIA/Megatron-LM" in note
-    assert notes("--pins", "megatron-lm") == []
-    git(clone, "remote", "add", "origin", "https://github.com/someone/Megatron-LM.git")
-    assert notes() == []
-
-
 def test_a_pin_out_of_sync_is_named_and_exit_status_1(clone, check):
     write(clone, {DEV: image("26.04-py3") + "\n", DOCKERFILE: dockerfile("26.04-py3")})
     status, out, _ = check(clone)

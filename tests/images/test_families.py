@@ -23,7 +23,7 @@ from runbook_lib.images.families import (
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.images.tags import alibaba
 from runbook_lib.images.tags.alibaba import AlibabaTag
-from runbook_lib.images.tags.coreweave import CoreWeaveTag, search
+from runbook_lib.images.tags.coreweave import CoreWeaveTag
 from runbook_lib.images.tags.ngc import NgcTag
 
 #: Tags as the publishers' documents, workflows and their history write them.
@@ -146,69 +146,22 @@ def test_the_address_of_alibabas_image_is_in_the_public_registry_or_that_of_a_re
 
 def test_the_parts_of_an_old_tag_with_dashes_in_a_version():
     tag = CoreWeaveTag.parse("afecfe9-nccl-cuda11.8.0-nccl2.16.2-1-torch2.0.0-rc1-vision0.15.1")
-    assert (tag.os, tag.nccl, tag.torch, tag.vision, tag.kind) == ("", "2.16.2-1", "2.0.0-rc1", "0.15.1", "candidate")
-    assert CoreWeaveTag.parse("1234567-nccl-cuda11.8.0-nccl2.16.2-torch2.0.0").os == ""
-
-
-_GOOD = {"edition": "base", "cuda": "12.9.1", "torch": "2.10.0", "commit": "17ad6db"}
-
-
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"branch": "b" * 200}, r"has \d+ characters, but a tag may have at most 128"),
-        ({"cuda": ""}, "is not a tag of CoreWeave's"),
-        ({"cuda": "12.9.1-ubuntu22.04"}, "is not a tag of CoreWeave's"),
-        ({"commit": ""}, "does not begin with a commit"),
-        ({"edition": "nccl"}, "contradicts itself"),
-        ({"nccl": "2.29.2-1"}, "contradicts itself"),
-        ({"edition": "fast"}, "is not a tag of CoreWeave's"),
-    ],
-)
-def test_a_tag_that_cannot_be_is_not_composed(changed, said):
-    assert str(CoreWeaveTag(**_GOOD)) == "17ad6db-base-cuda12.9.1-torch2.10.0"
-    with pytest.raises(RunbookError, match=said):
-        CoreWeaveTag(**{**_GOOD, **changed})
-
-
-@pytest.mark.parametrize(
-    ("constraints", "found"),
-    [
-        ("", [3, 2, 1, 0]),
-        ("edition=nccl", [3, 1]),
-        ("cuda=12.9", [2, 1]),
-        ("cuda>12.9", [3]),
-        ("cuda>=12 cuda<13", [2, 1, 0]),
-        ("torch>=2.9 os=ubuntu22.04", [2, 1]),
-        ("nccl>=2.30", [3]),
-        ("nccl=2.29.2-1", [1]),
-        ("torch=2.1", []),
-        ("abi>=1 branch!=x", [3]),
-    ],
-)
-def test_tags_are_searched_by_constraint_newest_first(constraints, found):
-    texts = [
-        "1234567-base-cuda12.0.1-torch2.0.0-rc1",
-        "1234567-nccl-cuda12.9.1-ubuntu22.04-nccl2.29.2-1-torch2.9.1",
-        "1234567-base-cuda12.9.1-ubuntu22.04-torch2.10.0",
-        "1234567-nccl-cuda13.2.1-ubuntu24.04-nccl2.30.4-1-torch2.10.0-abi1",
-    ]
-    assert [str(tag) for tag in search(map(CoreWeaveTag.parse, texts), constraints)] == [texts[i] for i in found]
+    assert [tag.parts[part] for part in ("os", "nccl", "torch", "vision")] == ["", "2.16.2-1", "2.0.0-rc1", "0.15.1"]
+    assert tag.kind == "candidate"
+    assert CoreWeaveTag.parse("1234567-nccl-cuda11.8.0-nccl2.16.2-torch2.0.0").parts["os"] == ""
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("cuda", "expected a part, a sign and a value"),
-        ("cudnn=9", "Parts: abi, audio, branch, commit, cuda, date"),
-        ("os>ubuntu22.04", "os has no order"),
-        ("cuda>=twelve", "has no version"),
-        ("cuda=", "expected a part"),
+        ("base-cuda12.9.1-torch2.10.0", "does not begin with a commit"),
+        ("17ad6db-nccl-cuda12.9.1-torch2.10.0", "contradicts itself"),
+        ("17ad6db-base-cuda12.9.1-nccl2.29.2-1-torch2.10.0", "contradicts itself"),
     ],
 )
-def test_a_constraint_that_is_none_is_refused(text, said):
+def test_a_tag_that_contradicts_itself_is_refused(text, said):
     with pytest.raises(RunbookError, match=said):
-        search([], text)
+        CoreWeaveTag.parse(text)
 
 
 # Properties
