@@ -15,7 +15,6 @@ from typing import Any
 import slurm_repository
 
 from runbook_lib.bisect.image.facts import SearchFacts, read_search, reread
-from runbook_lib.bisect.image.report import BisectResult, read_result
 from runbook_lib.bisect.image.request import BisectRequest, SearchOptions, parse
 from runbook_lib.bisect.image.step import BisectImage
 from runbook_lib.bump.run import carry_out
@@ -88,13 +87,13 @@ class World:
         """A machine without GPUs, where a run may take a minute."""
         return Site(str(self.checkout.path), str(self.folder / "results"), session=Session(Allocation(1, 0, time="1")))
 
-    def go(self, facts: SearchFacts) -> tuple[BisectResult, list[dict[str, Any]]]:
+    def go(self, facts: SearchFacts) -> tuple[SearchFacts, list[dict[str, Any]]]:
         folder, bump = Path(tempfile.mkdtemp(prefix="record-", dir=self.folder)), facts.branch.bump
         record = Recorder("bisect-image", bump, "o/n", folder)
         plan = BisectImage(SearchOptions()).plan(facts, bump)
         carry_out(record, plan, Outside(self.checkout, None, record), lambda view: view)
         lines = (folder / "contributions.jsonl").read_text().splitlines()
-        return read_result(reread(facts)), [json.loads(line) for line in lines]
+        return reread(facts), [json.loads(line) for line in lines]
 
     @property
     def starts(self) -> list[str]:

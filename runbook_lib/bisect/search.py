@@ -33,6 +33,9 @@ class Point:
     tag: str
     restored: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return " with the old ".join(filter(None, [self.tag, " and ".join(self.restored)]))
+
 
 @dataclass(frozen=True)
 class Trial:

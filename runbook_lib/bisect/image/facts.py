@@ -1,5 +1,6 @@
 """What a search needs to know: its images, its ledger, its place, and the next run.  Writes nothing."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -49,7 +50,7 @@ class SearchFacts:
     def advance(self) -> Point | Conclusion:
         """Return the next point to run, or the conclusion; runs without a value reduce the budget."""
         ledger, counted = self.ledger, self.ledger.counted()
-        uncounted = sum(bool(run.outcome) for run in ledger.runs.values()) - len(counted)
+        uncounted = sum(bool(run.outcome) for run in ledger.runs) - len(counted)
         components = tuple(overlay.name for overlay in ledger.overlays or ())
         budget = self.request.runs - uncounted
         answer = advance(Problem(tuple(ledger.images), components, self.request.higher_is_better, budget), counted)
@@ -59,19 +60,15 @@ class SearchFacts:
         return answer
 
     @property
-    def gpu_hours(self) -> float:
-        """The GPU hours that the runs took; an unfinished run counts with its limit."""
-        runs = self.ledger.runs.values()
-        return sum(self.gpus * run.seconds / 3600 if run.outcome else self.gpus * self._hours for run in runs)
+    def conclusion(self) -> Conclusion | None:
+        """The result; None while there is something left to run or to compare."""
+        answer = self.advance() if self.ledger.images and self.ledger.pending is None else None
+        is_open = isinstance(answer, Conclusion) and answer.verdict == "tag only" and self.ledger.overlays is None
+        return answer if isinstance(answer, Conclusion) and not is_open else None
 
-    @property
-    def _hours(self) -> float:
-        """The most that a run takes."""
-        return (self.request.minutes * 60 + _ENDING) / 3600
-
-    def restored(self, point: Point) -> tuple[Overlay, ...]:
-        """Return the overlays of a point."""
-        return tuple(overlay for overlay in self.ledger.overlays or () if overlay.name in point.restored)
+    def named_overlays(self, names: Collection[str]) -> tuple[Overlay, ...]:
+        """Return the overlays of these components."""
+        return tuple(overlay for overlay in self.ledger.overlays or () if overlay.name in names)
 
     def new_run(self, point: Point) -> LedgerRun:
         """Return the next run, at this point."""
@@ -81,34 +78,28 @@ class SearchFacts:
         """Show the images, the maximum cost, and the next run with its script."""
         request, done, ledger = self.request, len(self.ledger.runs), self.ledger
         left = max(0, request.runs - done)
-        cost = {"max._runs": f"{left} more" if done else request.runs, "max._hours": f"{left * self._hours:.1f}"}
+        hours = left * (request.minutes * 60 + _ENDING) / 3600
+        cost = {"max._runs": f"{left} more" if done else request.runs, "max._hours": f"{hours:.1f}"}
         if self.gpus:
-            cost["max._GPU_hours"] = f"{left * self.gpus * self._hours:.1f}"
+            cost["max._GPU_hours"] = f"{self.gpus * hours:.1f}"
         shown = display.facts(
             what=request.subject, metric=f"{request.metric}, {request.direction}", where=request.where,
             results=self.folder, **cost, images=f"{len(ledger.images)} at most",
         )  # fmt: skip
         shown += display.notes(self.problems, title="Nothing can be run")
         shown += display.table([{"tag": tag, "image": image} for tag, image in ledger.images.items()])
-        shown += display.notes(ledger.suspects, title="Remaining suspects")
         if ledger.overlays:
             columns = {"component": "name", "old": "old", "new": "new", "put_in": "requirement"}
             shown += display.table(display.rows(ledger.overlays, **columns))
-        return shown + self._next()
-
-    def _next(self) -> display.View:
-        answer = self.ledger.pending or self.advance()
+        answer = ledger.pending or self.advance()
         if isinstance(answer, Conclusion):
-            if answer.verdict == "tag only" and self.ledger.overlays is None:
-                return display.note("The next action is to compare the two neighbouring images.")
-            return display.note("The search is over: no more runs are needed.")
+            over = "The search is over: no more runs are needed."
+            return shown + display.note(over if self.conclusion else "The next action is to compare the two images.")
         run = answer if isinstance(answer, LedgerRun) else self.new_run(answer)
-        title = f"Run {run.number}: {run.point.tag}"
-        if run.point.restored:
-            title += f" with the old {', '.join(run.point.restored)}"
+        title = f"Run {run.number}: {run.point}"
         if self.place is None or self.problems:
-            return display.note(title)
-        return display.code(self.place.command(run, self.restored(run.point)), title=title)
+            return shown + display.note(title)
+        return shown + display.code(self.place.command(run, self.named_overlays(run.point.restored)), title=title)
 
 
 def read_search(branch: BumpBranch, request: BisectRequest, site: Site) -> SearchFacts:

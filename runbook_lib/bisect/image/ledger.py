@@ -1,21 +1,19 @@
-"""The ledger of a search: one line before a run is submitted, and one after it.
+"""The ledger of a search: a file that has each run before it is submitted, and its outcome after it has ended.
 
-The search is a function of this file, so it always continues in the same way.  The first line has the images, so
-that a tag moved in the meantime changes nothing; another line has the components, once the step is known.
+The search is a function of this file, so it always continues in the same way.  It has the images too, so that a tag
+moved in the meantime changes nothing, and the components, once the step is known.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from runbook_lib.bisect.overlays import Overlay
 from runbook_lib.bisect.search import Point, Trial
 from runbook_lib.errors import CannotTell
 from runbook_lib.system import files
 
-LEDGER = "ledger.jsonl"
+LEDGER = "ledger.json"
 #: Number of runs without a value after which a point is given up.
 MAX_LOST = 3
 
@@ -49,18 +47,23 @@ class LedgerRun:
 
 
 class RunLedger:
-    """The lines of a search's ledger.  ``images``: tag → reference; ``overlays`` are None before the step is known."""
+    """A search's ledger.  ``images``: tag → reference; ``overlays`` are None before the step is known."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / LEDGER
-        self.lines: list[str] = []
         self.images: dict[str, str] = {}
-        self.runs: dict[int, LedgerRun] = {}
         self.overlays: tuple[Overlay, ...] | None = None
         self.suspects: tuple[str, ...] = ()
+        self.runs: list[LedgerRun] = []
         try:
-            for line in self.path.read_text("utf-8").splitlines():
-                self._apply(line)
+            data = json.loads(self.path.read_text("utf-8"))
+            self.images, self.suspects = dict(data["images"]), tuple(data["suspects"])
+            if data["overlays"] is not None:
+                rows = [{**row, "variables": tuple(row["variables"])} for row in data["overlays"]]
+                self.overlays = tuple(Overlay(**row) for row in rows)
+            for run in data["runs"]:
+                point = Point(run["point"]["tag"], tuple(run["point"]["restored"]))
+                self.runs.append(LedgerRun(**{**run, "point": point}))
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -69,47 +72,35 @@ class RunLedger:
                 "restore it, or choose another results folder."
             ) from error
 
-    def add(self, entry: Mapping[str, Any]) -> None:
-        """Append a line, and wait until it is on disk."""
-        self._apply(json.dumps(entry, sort_keys=True))
-        files.write(self.path, "\n".join([*self.lines, ""]))
-
-    def _apply(self, line: str) -> None:
-        entry = json.loads(line)
-        match entry["kind"]:
-            case "images":
-                self.images = dict(entry["images"])
-            case "components":
-                self.overlays = tuple(
-                    Overlay(**{**data, "variables": tuple(data["variables"])}) for data in entry["overlays"]
-                )
-                self.suspects = tuple(entry["suspects"])
-            case "submit" | "end":
-                run = entry["run"]
-                point = Point(run["point"]["tag"], tuple(run["point"]["restored"]))
-                self.runs[run["number"]] = LedgerRun(**{**run, "point": point})
-        self.lines.append(line)
-
     @property
-    def submissions(self) -> int:
-        """The number of lines that announce a run."""
-        return sum(json.loads(line)["kind"] == "submit" for line in self.lines)
+    def text(self) -> str:
+        """The file's text."""
+        overlays = None if self.overlays is None else [vars(overlay) for overlay in self.overlays]
+        runs = [asdict(run) for run in self.runs]
+        data = {"images": self.images, "overlays": overlays, "suspects": self.suspects, "runs": runs}
+        return json.dumps(data, indent=1)
+
+    def write(self, run: LedgerRun | None = None) -> None:
+        """Write the file, with this run added or changed, and wait until it is on disk."""
+        if run:
+            self.runs[run.number - 1 :] = [run]
+        files.write(self.path, self.text)
 
     @property
     def pending(self) -> LedgerRun | None:
         """The run that was submitted and has not ended."""
-        return next((run for run in self.runs.values() if not run.outcome), None)
+        return next((run for run in self.runs if not run.outcome), None)
 
     def lost(self, point: Point) -> list[LedgerRun]:
         """Return a point's runs that produced no value."""
-        return [run for run in self.runs.values() if run.point == point and run.outcome == "lost"]
+        return [run for run in self.runs if run.point == point and run.outcome == "lost"]
 
     def counted(self) -> list[Trial]:
         """Return the runs as the search counts them; a point whose overlay never produces a value is invalid."""
-        runs = []
-        for run in self.runs.values():
+        trials = []
+        for run in self.runs:
             if run.outcome == "value":
-                runs.append(Trial(run.point, run.value))
+                trials.append(Trial(run.point, run.value))
             elif run.outcome == "invalid" or (run.point.restored and len(self.lost(run.point)) == MAX_LOST):
-                runs.append(Trial(run.point, None))
-        return runs
+                trials.append(Trial(run.point, None))
+        return trials

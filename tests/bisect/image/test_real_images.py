@@ -79,7 +79,7 @@ def results_of(folder: Path) -> Path:
 def search(
     images: Place, folder: Path, env: Mapping[str, str] = MappingProxyType({}), cluster_keys: str = ""
 ) -> tuple[str, list[dict[str, object]]]:
-    """Run the notebook as papermill does; return what it prints, and the lines of the ledger."""
+    """Run the notebook as papermill does; return what it prints, and the runs of the ledger."""
     checkout = folder / "checkout"
     if not checkout.exists():
         checkout_with_workload(folder)
@@ -106,10 +106,8 @@ def search(
     )  # fmt: skip
     assert status == 0, (out + err)[-3000:]
     (ledger,) = results_of(folder).glob(f"*/{LEDGER}")
-    lines = [json.loads(line) for line in ledger.read_text().splitlines()]
-    runs = [line.get("run", {"point": {}}) for line in lines]
-    flat = [{**line, **run, **run["point"]} for line, run in zip(lines, runs, strict=True)]
-    return "\n".join(small_runbooks.outputs(executed)), flat
+    runs = json.loads(ledger.read_text())["runs"]
+    return "\n".join(small_runbooks.outputs(executed)), [{**run, **run["point"]} for run in runs]
 
 
 def loaded_nccl(line: dict[str, object]) -> str:
@@ -122,15 +120,14 @@ def loaded_nccl(line: dict[str, object]) -> str:
 def check_runs(images: Place, folder: Path, text: str, lines: list[dict[str, object]], log: str) -> None:
     """Compare the search's result with what each run really loaded."""
     assert "26.05-py3 is the first bad tag, 26.04-py3 the last good one. Restoring nccl makes 26.05-py3 good." in text
-    ends = [line for line in lines if line["kind"] == "end"]
-    assert len(ends) == len([line for line in lines if line["kind"] == "submit"]) <= 80
-    outcomes = {(line["tag"], *line["restored"]): line["outcome"] for line in ends}  # type: ignore[misc]
+    assert len(lines) <= 80
+    outcomes = {(line["tag"], *line["restored"]): line["outcome"] for line in lines}  # type: ignore[misc]
     for name in ("nccl", "cublas", "cudnn", KERNELS):
         assert outcomes["26.05-py3", name] == "value"
     # There is no git in the image: an overlay that cannot be built is no evidence.
     assert outcomes["26.05-py3", "transformer-engine"] == "invalid"
     (results,) = results_of(folder).glob("*/runs")
-    for line in ends:
+    for line in lines:
         if line["outcome"] == "value":
             (path,) = results.glob(f"{line['number']}/{log}")  # of standard error
             output = path.read_text()
@@ -159,4 +156,4 @@ def test_on_slurm_a_job_runs_each_image(images: Place, tmp_path: Path) -> None:
         keys = "shared: true\ngpus-per-node: 2\n"
         text, lines = search(images, tmp_path, env=real.environment, cluster_keys=keys)
         check_runs(images, tmp_path, text, lines, "1/node-0.err.log")
-        assert {line["node"] for line in lines if line["kind"] == "end"} <= {"node1", "node2"}
+        assert {line["node"] for line in lines} <= {"node1", "node2"}

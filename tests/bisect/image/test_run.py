@@ -1,6 +1,5 @@
 """Searches carried out by a command, and in containers of this machine; never a run twice."""
 
-import json
 import os
 import subprocess
 from dataclasses import replace
@@ -9,8 +8,8 @@ from pathlib import Path
 import pytest
 from bisect_world import PYTHON, REPORTS, TEST, World
 
-from runbook_lib.bisect.image.facts import SearchFacts
-from runbook_lib.bisect.image.ledger import RunLedger
+from runbook_lib.bisect.image import report
+from runbook_lib.bisect.image.ledger import LedgerRun, RunLedger
 from runbook_lib.bisect.image.report import percent
 from runbook_lib.compute.places import Machine
 from runbook_lib.errors import CannotTell
@@ -30,20 +29,20 @@ def test_a_preview_writes_and_runs_nothing(world: World) -> None:
 def test_a_search_names_the_component_and_is_not_repeated(world: World) -> None:
     site = replace(world.site, components={"flash-attn": "2.7.4.post1"})
     result, entries = world.go(world.plan(site=site))
-    assert "flash-attn==2.7.4.post1" in [overlay.requirement for overlay in result.facts.ledger.overlays or ()]
+    assert "flash-attn==2.7.4.post1" in [overlay.requirement for overlay in result.ledger.overlays or ()]
     assert result.conclusion is not None
     assert (result.conclusion.verdict, result.conclusion.culprits) == ("culprit", ("nccl",))
     assert result.conclusion.step == ("26.04-py3", "26.05-py3")
-    assert len(world.starts) == len(result.runs) <= 40
+    assert len(world.starts) == len(result.ledger.runs) <= 40
     assert {entry["status"] for entry in entries if entry["kind"] == "check"} == {"passed"}
-    assert "Probability: 99." in result.sentence
-    assert "PyTorch" in " ".join(result.suspects)
-    assert "nvidia-nccl-cu13==2.29.7" in result.fix().text
-    assert "26.05-py3" in result.issue()
-    assert result.plot().text
+    assert "Probability: 99." in report.sentence(result)
+    assert "PyTorch" in " ".join(report.remaining_suspects(result))
+    assert [overlay.requirement for overlay in report.fix(result)] == ["nvidia-nccl-cu13==2.29.7"]
+    assert "26.05-py3" in report.issue(result)
+    assert report.plot(result).text
     again, entries = world.go(world.plan(budget="60", site=site))
-    assert again.sentence == result.sentence
-    assert len(world.starts) == len(result.runs)
+    assert report.sentence(again) == report.sentence(result)
+    assert len(world.starts) == len(result.ledger.runs)
     assert [entry for entry in entries if entry["kind"] == "effect"] == []
 
 
@@ -52,7 +51,7 @@ def test_an_overlay_that_is_not_verified_is_a_suspect_and_never_good(tmp_path: P
     result, _ = World(tmp_path, reports=reports).go(World(tmp_path / "b", reports=reports).plan())
     assert result.conclusion is not None
     assert result.conclusion.culprits == ()
-    assert "nccl" in " ".join(result.suspects)
+    assert "nccl" in " ".join(report.remaining_suspects(result))
 
 
 @pytest.mark.parametrize("ends", ["exit 3", "echo nothing"])
@@ -76,43 +75,37 @@ def test_runs_without_a_value_count_for_the_budget(tmp_path: Path) -> None:
     fails = "[ $(($(wc -l <{folder}/starts) % 2)) = 1 ] && exit 3; case"
     world = World(tmp_path, test=TEST.replace("case", fails, 1))
     result, _ = world.go(world.plan(budget="9"))
-    assert len(world.starts) == len(result.runs) == 9
-    assert {run.outcome for run in result.runs} == {"value", "lost"}
+    assert len(world.starts) == len(result.ledger.runs) == 9
+    assert {run.outcome for run in result.ledger.runs} == {"value", "lost"}
 
 
 def test_a_run_is_started_once(world: World) -> None:
     plan = world.plan()
     complete, _ = world.go(plan)
     starts = world.starts
-    lines = plan.ledger.path.read_text().splitlines(keepends=True)
-    plan.ledger.path.write_text("".join(lines[:-1]))  # as if it was killed before its end was written
+    ledger = RunLedger(plan.folder)
+    last = ledger.runs[-1]
+    ledger.write(LedgerRun(last.number, last.point, last.image))  # as if it was killed before its end was written
     again, _ = world.go(world.plan())
     subprocess.run(["bash", str(plan.folder / f"runs/{len(starts)}/run.sh")], check=True)
     assert world.starts == starts
-    assert again.sentence == complete.sentence
+    assert report.sentence(again) == report.sentence(complete)
 
 
 def test_every_prefix_of_the_ledger_continues_identically(world: World) -> None:
-    world.go(world.plan())
-    plan = world.plan()
-    lines = plan.ledger.path.read_text().splitlines(keepends=True)
-    kinds = [json.loads(line)["kind"] for line in lines]
-    for length in range(1, len(lines)):
-        plan.ledger.path.write_text("".join(lines[:length]))
-        ledger = RunLedger(plan.folder)
-        following = json.loads(lines[length]).get("run", {})
-        if kinds[length] == "submit":
-            answer = SearchFacts(**{**vars(plan), "ledger": ledger}).advance()
-            assert json.loads(json.dumps(vars(answer))) == following["point"]
-        elif kinds[length] == "end":
-            assert ledger.pending is not None
-            assert ledger.pending.number == following["number"]
+    complete, _ = world.go(world.plan())
+    for index, run in enumerate(complete.ledger.runs):
+        ledger = RunLedger(complete.folder)
+        ledger.runs = ledger.runs[:index]
+        if not any(earlier.point.restored for earlier in [*ledger.runs, run]):
+            ledger.overlays = None
+        assert replace(complete, ledger=ledger).advance() == run.point
 
 
 def test_a_damaged_ledger_stops_the_search(world: World) -> None:
     plan = world.plan()
     plan.folder.mkdir(parents=True)
-    plan.ledger.path.write_text('{"kind": "submit"}\n')
+    plan.ledger.path.write_text('{"runs": []}')
     with pytest.raises(CannotTell, match="restore it"):
         world.plan()
 
@@ -150,4 +143,4 @@ def test_a_container_of_this_machine_runs_the_command_and_verifies_overlays(
     result, _ = world.go(plan)
     assert result.conclusion is not None
     assert result.conclusion.culprits == ("nccl",)
-    assert [run.outcome for run in result.runs if run.point.restored == ("cudnn",)] == ["invalid"]
+    assert [run.outcome for run in result.ledger.runs if run.point.restored == ("cudnn",)] == ["invalid"]
