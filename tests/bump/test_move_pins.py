@@ -69,15 +69,6 @@ def commit(checkout: Checkout, branch: BumpBranch, edits: tuple[Edit, ...]) -> N
     Committed(tip, edits, branch.bump.title).make_true(World(checkout, None, record))
 
 
-@pytest.mark.parametrize("asked", [{}, {"tag": ""}])
-def test_a_preview_changes_nothing(checkout: Checkout, step: recorder.Recorder, asked: dict[str, object]) -> None:
-    before = state(checkout)
-    for part in (move_pins.github, move_pins.gitlab):
-        run(checkout, step, **asked).step(part)
-    assert state(checkout) == before
-    assert not [it for it in told(step) if it["kind"] == "effect"]
-
-
 def test_the_first_step_moves_all_pins_and_the_second_finds_them(checkout: Checkout, step: recorder.Recorder) -> None:
     before = state(checkout)
     for part in (move_pins.github, move_pins.gitlab):
@@ -134,12 +125,6 @@ def test_a_roll_back_does_not_take_up_the_branch_of_the_bump_it_goes_back_to(che
         bump_plan.plan_bump(branch(checkout, mode="local"))
     with pytest.raises(Refused, match="from an earlier bump"):
         bump_plan.plan_bump(branch(checkout, mode="local", decisions=allowed("older-tag")))
-
-
-def test_nothing_to_edit_makes_no_branch(checkout: Checkout, step: recorder.Recorder) -> None:
-    before = state(checkout)
-    run(checkout, step, tag="26.02-py3", mode="local").step(move_pins.github)
-    assert state(checkout) == before
 
 
 @pytest.mark.parametrize(

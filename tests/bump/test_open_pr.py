@@ -112,15 +112,6 @@ def test_a_refused_push_is_reported_and_keeps_the_commit(world: World) -> None:
     assert world.effects() == ["push", "pull request", "label"]
 
 
-def test_nothing_changes_without_an_identity_to_sign_off(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("name", "email"):
-        git(world.checkout.path, "config", f"user.{name}", "")
-    before = world.state()
-    with pytest.raises(RunbookError, match=r"git config user\.name"):
-        world.open_pr()
-    assert world.state() == before
-
-
 @pytest.mark.parametrize(
     ("token", "words"),
     [

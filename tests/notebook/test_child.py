@@ -74,6 +74,7 @@ def test_applies_only_the_plan_that_was_shown(place: Path) -> None:
     assert verify(place / "audit")[0] == []
 
 
+@pytest.mark.slow
 def test_follows_a_run_to_its_end(place: Path) -> None:
     step = small.notebook(
         place / "01-a.ipynb",
@@ -108,6 +109,7 @@ def test_a_run_outlives_its_starter_until_it_is_cancelled(place: Path) -> None:
     launched.close()
 
 
+@pytest.mark.slow
 def test_a_run_that_opens_no_record_says_why(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launched = start(small.notebook(place / "01-a.ipynb", SLOW))
     launched.cancel()

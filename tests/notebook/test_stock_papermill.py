@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ _PAPERMILL = (
     "from runbook_lib.system import startup; startup.skip_notebook_formats(); "
     "from papermill.cli import papermill; papermill()"
 )
+slow = partial(pytest.param, marks=pytest.mark.slow)
 #: The engine closes the record; without it, the run itself does, or what the kernel does at its end.
 ENGINE, STOCK = ["--engine", "runbook"], list[str]()
 
@@ -62,10 +64,10 @@ def test_a_step_leaves_a_closed_record(tmp_path: Path, audit: Path, folder: str,
     [
         (STOCK, ["step.waiting(Outcome('For CI.'))", END], "waiting", "For CI."),
         (ENGINE, ["raise RunbookError('No such tag.')", END], "failed", "No such tag. (01-a, cell 4)"),
-        (STOCK, ["1 / 0", END], "failed", "01-a, cell 4 raised ZeroDivisionError: division by zero."),
-        (STOCK, ["step.check(Check('pins', 'failed', 'differ'))", END, "step.raise_if_failed()"], "failed", "pins"),
-        (STOCK, ["step.done('Fine.')"], "interrupted", "interrupted"),
-        (ENGINE, ["step.done('Fine.')"], "interrupted", "interrupted"),
+        slow(STOCK, ["1 / 0", END], "failed", "01-a, cell 4 raised ZeroDivisionError: division by zero."),
+        slow(STOCK, ["step.check(Check('pins', 'failed', 'differ'))", END, "step.raise_if_failed()"], "failed", "pins"),
+        slow(STOCK, ["step.done('Fine.')"], "interrupted", "interrupted"),
+        slow(ENGINE, ["step.done('Fine.')"], "interrupted", "interrupted"),
         (ENGINE, ["os.kill(os.getpid(), 2)", END], "interrupted", "interrupted"),
     ],
 )
