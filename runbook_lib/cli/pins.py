@@ -2,21 +2,20 @@
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import NamedTuple
 
 import click
 
 from runbook_lib.cli.command import Answer, command
-from runbook_lib.errors import CannotTell, Refused, RunbookError
+from runbook_lib.errors import CannotTell, Refused
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.command import GitFailed
-from runbook_lib.pins import moves, pins_file
+from runbook_lib.pins import moves
 from runbook_lib.pins.draft import FoundPin, draft
 from runbook_lib.pins.find import SEARCHED, Place, Source, distinct_tags, lone_tags, places
 from runbook_lib.pins.repositories import FILE
-from runbook_lib.pins.sites import read
 from runbook_lib.system import files
 from runbook_lib.world import repository as repositories
 
@@ -42,8 +41,6 @@ def find(checkout: Checkout, ref: str = "HEAD") -> Findings:
     lockstep = moves.lockstep(arrivals)
     all_pins = [FoundPin(place, place in lockstep, of_place) for place, of_place in arrivals.items()]
     text, pins, left_out = draft(all_pins, sources, f"commit {commit[:10]}")
-    if text:
-        _prove(text, pins, sources)
     return Findings(commit, pins, [*(place for place in found if place.skip_reason), *left_out], text, notes)
 
 
@@ -106,20 +103,6 @@ def _former_paths(checkout: Checkout, log: str, paths: set[str]) -> set[str]:
     options = ("--no-walk", "--first-parent", "-m", "-M", "--diff-filter=R", "--name-status", "-z", "--format=")
     listed = checkout.git("log", *options, *added) if added else ""
     return {old for old, new in re.findall(r"R[0-9]{1,3}\0([^\0]+)\0([^\0]+)", listed) if new in paths}
-
-
-def _prove(text: str, pins: Iterable[FoundPin], sources: Mapping[str, Source]) -> None:
-    """Read a drafted file, and raise RunbookError unless it gives these pins and no others."""
-    sites = pins_file.parse(text, "owner/name").sites
-    readings = read({path: sources[path].text for path in sites.pin_paths}, sites)
-    given = [(pin.path, pin.line, pin.image.name, str(pin.tag), pin.site.role) for one in readings for pin in one.pins]
-    wanted = [(pin.place.path, pin.place.line, pin.place.image, pin.place.tag, pin.role) for pin in pins]
-    if sorted(given) != sorted(wanted):
-        problems = " ".join(reading.problem for reading in readings if reading.problem)
-        raise RunbookError(
-            f"The drafted file does not give the pins that were found, so it is not shown. {problems} This is a bug of "
-            "the runbook: please report it."
-        )
 
 
 def _write(findings: Findings, checkout: Checkout) -> str:

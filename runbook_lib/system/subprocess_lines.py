@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.system.files import cannot_write
@@ -60,33 +59,13 @@ def output_of(command: Sequence[str], env: Mapping[str, str], limit: float = QUE
 
 def run_logged(
     command: Sequence[str], root: Path, log: Path, take_line: Callable[[str], object], env: Mapping[str, str],
-    *, end_group: bool = False,
+    *, end_group: bool,
 ) -> int:  # fmt: skip
-    """Run a command, pass on its lines without secrets, and append it and them to a log.  Return the exit status."""
-    # Secrets are recognized regardless of their variable's name.
-    redact = Redactor(env).text
-    try:
-        with open(log, "ab") as file, log_lines(file) as write:
+    """Run a command, pass on its lines without secrets, and append it and them to a log.  Return the exit status.
 
-            def take_raw(raw: str) -> None:
-                line = redact(raw)
-                write(line)
-                take_line(line)
-
-            write(redact(f"$ {shlex.join(command)}"))
-            return run(command, root, take_raw, env, end_group=end_group)
-    except OSError as error:
-        raise cannot_write(log, error) from error
-
-
-def run(
-    command: Sequence[str], root: Path, take_line: Callable[[str], object], env: Mapping[str, str], *,
-    end_group: bool = False,
-) -> int:  # fmt: skip
-    """Run a command and pass its lines on unchanged.  Return the exit status.
-
-    On Linux the command ends with this process, for any reason.  On an interruption only the command is asked to
-    end; ``end_group`` asks its children too.  Raises RunbookError if it cannot be started.
+    Of a very long log the beginning and the last lines are kept.  On Linux the command ends with this process, for any
+    reason.  On an interruption only the command is asked to end; ``end_group`` asks its children too.  Raises
+    RunbookError if it cannot be started, or the log cannot be written.
     """
     path = env.get("PATH", "")
     if shutil.which(command[0], path=path) is None:
@@ -97,46 +76,40 @@ def run(
     # By util-linux; a kernel that is killed cannot end its children.
     setpriv = shutil.which("setpriv", path=path)
     wrapper = [setpriv, "--pdeathsig", "TERM"] if setpriv else []
+    redact = Redactor(env).text  # secrets are recognized regardless of their variable's name
+
+    def append(line: str) -> None:
+        file.write(f"{line}\n".encode("utf-8", "replace"))
+        file.flush()
+
     try:
-        process = subprocess.Popen(
-            [*wrapper, *command], cwd=root, env={**env, "LC_ALL": "C.UTF-8", "BUILDKIT_COLORS": "", "NO_COLOR": "1"},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+        with open(log, "ab") as file, _excerpt(append, LOG_HEAD, LOG_TAIL, "lines omitted", len) as write:
+            write(redact(f"$ {shlex.join(command)}"))
+            process = subprocess.Popen(
+                [*wrapper, *command], cwd=root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, start_new_session=True,
+                env={**env, "LC_ALL": "C.UTF-8", "BUILDKIT_COLORS": "", "NO_COLOR": "1"},
+            )  # fmt: skip
+            try:
+                for raw in _lines(process):
+                    line = redact(raw)
+                    write(line)
+                    take_line(line)
+                return process.wait()
+            finally:
+                _end(process, end_group)
     except OSError as error:
-        raise RunbookError(f"{command[0]} could not be started: {error.strerror}.") from error
-    try:
-        for line in _lines(process):
-            take_line(line)
-        return process.wait()
-    finally:
-        _end(process, end_group)
-
-
-def signal_name(number: int) -> str:
-    """Return the name of a signal, such as SIGKILL."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+        raise cannot_write(log, error) from error
 
 
 def ending(status: int) -> str:
     """Return how a command failed, as the end of a sentence; a negative status means a signal."""
     if status < 0:
-        return f"was ended by {signal_name(-status)}"
+        try:
+            return f"was ended by {signal.Signals(-status).name}"
+        except ValueError:
+            return f"was ended by signal {-status}"
     return f"failed with exit status {status}"
-
-
-@contextmanager
-def log_lines(file: BinaryIO) -> Iterator[Callable[[str], None]]:
-    """Yield a function that writes lines to a log: of a very long one the beginning and the last lines."""
-
-    def write(line: str) -> None:
-        file.write(f"{line}\n".encode("utf-8", "replace"))
-        file.flush()
-
-    with _excerpt(write, LOG_HEAD, LOG_TAIL, "lines omitted", len) as take:
-        yield take
 
 
 @contextmanager
