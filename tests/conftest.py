@@ -55,6 +55,11 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
 _SLOW_FOLDERS = ("browser", "replay", "trust")
 #: What tried to leave the machine during the running test.
 _escapes: list[str] = []
+#: How many quick tests may start a kernel or a server, by what it is called; a step needs neither on practice.
+_MOST_STARTING = 40
+_STARTED = re.compile(r"\bipykernel_launcher\b|(^|[ /])(papermill|jupyter(-\w+)?)( |$)|--nbval\b")
+_has_started: list[str] = []
+_starting: list[str] = []
 
 
 class _Tripwire(socketserver.ThreadingTCPServer):
@@ -110,6 +115,31 @@ def pytest_configure(config: pytest.Config) -> None:
     os.umask(0o022)
     _restore_signals()
     _guard_sockets()
+    sys.addaudithook(_notice)
+
+
+def _notice(event: str, arguments: tuple[Any, ...]) -> None:
+    """Notice the start of a server or of a kernel: an audit hook, which Python calls."""
+    if event == "socket.bind" and isinstance(arguments[1], tuple):
+        _has_started.append("a server")
+    elif event == "subprocess.Popen" and _STARTED.search(" ".join(map(str, arguments[1]))):
+        _has_started.append("a kernel")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note the tests that started one, also those of the workers."""
+    if report.when == "teardown" and any(name == "started" for name, _ in report.user_properties):
+        _starting.append(report.nodeid)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail if more of the quick tests than may do so start a kernel or a server."""
+    is_worker = hasattr(session.config, "workerinput")
+    if session.config.option.markexpr == "not slow" and not is_worker and len(_starting) > _MOST_STARTING:
+        listed = "\n  ".join(sorted(_starting))
+        print(f"\n{len(_starting)} quick tests start a kernel or a server, at most {_MOST_STARTING} may:\n  {listed}")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -202,10 +232,13 @@ def no_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _confined() -> Iterator[None]:
+def _confined(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fails a test that tried to leave the machine, even if the code under test swallowed the refusal."""
     before = dict(os.environ)
     yield
+    if _has_started:
+        request.node.user_properties.append(("started", _has_started.pop()))
+        _has_started.clear()
     os.environ.clear()
     os.environ.update(before)
     escapes = list(_escapes)

@@ -9,6 +9,8 @@ import sqlite3
 import time
 from pathlib import Path
 
+import platformdirs
+
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import command
 from runbook_lib.images.reference import ImageRef
@@ -82,13 +84,9 @@ class PracticeWorld:
 
 
 def default_home() -> Path:
-    """Return the folder of the practice environment: $RUNBOOK_PRACTICE_HOME, or one below $XDG_STATE_HOME."""
-    if own := os.environ.get("RUNBOOK_PRACTICE_HOME"):
-        return Path(own).expanduser().absolute()
-    state = Path(os.environ.get("XDG_STATE_HOME", ""))
-    if not state.is_absolute():  # the specification requires ignoring it
-        state = Path.home() / ".local/state"
-    return state / "base-image-runbook/practice"
+    """Return the folder of the practice environment: $RUNBOOK_PRACTICE_HOME, or one of the user's state."""
+    own = os.environ.get("RUNBOOK_PRACTICE_HOME")
+    return Path(own).expanduser().absolute() if own else platformdirs.user_state_path("base-image-runbook") / "practice"
 
 
 def open_world(home: Path | None = None) -> PracticeWorld:
