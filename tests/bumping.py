@@ -15,8 +15,8 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from controlled_forge import ControlledForge
 from controls import Controls
+from github_server.server import Forge
 from people import STRANGER, PeopledForge
 
 from runbook_lib.bump import bump_plan, open_pr
@@ -98,12 +98,12 @@ class World:
         return self.forge.seen_by(account) if account else self.online(token)
 
     @cached_property
-    def served(self) -> ControlledForge:
+    def served(self) -> Forge:
         """The same forge as a server on its file, for the real client."""
         self.undo.enter_context(patch.object(http, "PAUSES", (0, 0)))
         forks = {CONTRIBUTOR: self.fork}
         return self.undo.enter_context(
-            ControlledForge(self.home / "forge.sqlite", self.remote, self.forge.hub.clock, forks, listen=self.listen)
+            Forge(self.home / "forge.sqlite", self.remote, self.forge.hub.clock, forks, listen=self.listen)
         )
 
     def online(self, token: str = "practice-token") -> GitHub:

@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from controlled_forge import ControlledForge
+from github_server.server import Forge
 from papermill.exceptions import PapermillExecutionError
 from papermill.execute import execute_notebook
 from registry_server import RegistryServer
@@ -48,7 +48,7 @@ def served(bare: Path, home: Path) -> Iterator[None]:
     """Serve a bare repository by the practice forge, and images, as the environment of notebooks names them."""
     name = f"practice/{bare.stem}"
     with (
-        ControlledForge(home / "forge.sqlite", bare, listen=True) as forge,
+        Forge(home / "forge.sqlite", bare, listen=True) as forge,
         closing(RegistryServer(listen=True)) as images,
         pytest.MonkeyPatch.context() as patch,
     ):

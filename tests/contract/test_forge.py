@@ -7,8 +7,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from bumping import CONTRIBUTOR, git
-from forging import BRANCH, World, copied
+from bumping import BRANCH, CONTRIBUTOR
+from forging import World, world
 
 from runbook_lib.clients.github.ci_status import on_base
 from runbook_lib.clients.github.copy_pr_bot import complaint, refusals
@@ -23,8 +23,8 @@ SECRET = "ghp_" + "a1B2c3D4e5F6" * 3
 
 
 @pytest.fixture(params=["practice", "real"])
-def at(request: pytest.FixtureRequest, seeded: Path, tmp_path: Path) -> Iterator[World]:
-    with copied(seeded, tmp_path, over_http=request.param == "real") as made:
+def at(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    with world(tmp_path, over_http=request.param == "real") as made:
         yield made
 
 
@@ -106,7 +106,7 @@ def test_the_merge_commit_is_known_at_the_second_look(at: World, forge: Forge) -
     assert at.commit("refs/pull/10/merge") == merge
     assert [at.commit(f"{merge}^{parent}") for parent in (1, 2)] == [at.commit("main"), sha]
     at.push("other", pin="26.03-py3")
-    git(at.checkout, "push", "-q", "origin", "other:main")  # the same line changed: a conflict
+    at.git("push", "-q", "origin", "other:main")  # the same line changed: a conflict
     looking, after = forge.pull(10), forge.pull(10)
     assert (looking.mergeable, looking.merge_commit) == (None, merge)
     assert (after.mergeable, after.base_sha) == (False, second.base_sha)  # GitHub does not follow the base
@@ -115,7 +115,7 @@ def test_the_merge_commit_is_known_at_the_second_look(at: World, forge: Forge) -
 
 def test_there_is_one_pull_request_for_a_branch(at: World, forge: Forge) -> None:
     at.opened()
-    git(at.checkout, "push", "-q", "origin", "origin/main:refs/heads/empty")
+    at.git("push", "-q", "origin", "origin/main:refs/heads/empty")
     for head in (BRANCH, "no-such-branch", "empty"):
         with pytest.raises(RunbookError):
             forge.open_pull("again", f"practice:{head}", "main", "")
@@ -126,7 +126,7 @@ def test_there_is_one_pull_request_for_a_branch(at: World, forge: Forge) -> None
 
 
 def test_a_pull_request_from_a_fork(at: World, forge: Forge) -> None:
-    sha = at.push("theirs", to=str(at.fork))
+    sha = at.push("theirs", to=str(at.made.fork))
     pull = at.seen_by(CONTRIBUTOR).open_pull("theirs", f"{CONTRIBUTOR}:theirs", "main", "")
     assert (pull.head_owner, pull.author, pull.head_sha) == (CONTRIBUTOR, CONTRIBUTOR, sha)
     assert forge.behind("main", sha) == 0
@@ -158,7 +158,7 @@ def test_who_last_changed_a_file(at: World, forge: Forge) -> None:
 
 def test_labels_and_when_they_were_set(at: World, forge: Forge) -> None:
     at.opened("Run tests")
-    at.now += 60
+    at.later(60)
     forge.add_label(10, "Run tests")
     forge.add_label(10, "New, and any")
     assert forge.labels(10) == forge.pull(10).labels == {"Run tests", "New, and any"}
@@ -238,13 +238,13 @@ def test_a_refused_deployment_belongs_to_its_commit(at: World, forge: Forge) -> 
     sha = at.opened()
     assert not forge.deployment_failed(sha)
     forge.comment(10, f"/ok to test {sha}")
-    at.now += 60
+    at.later()
     assert forge.deployment_failed(sha)
     assert len(refusals(forge.comments(10), sha)) == 1
     assert [run.conclusion for run in forge.runs(head_sha=sha)] == ["failure"]
     second = at.push()
     forge.comment(10, f"/ok to test {second}")
-    at.now += 60
+    at.later()
     assert not forge.deployment_failed(second)
 
 
@@ -253,7 +253,7 @@ def test_the_jobs_of_a_run_with_their_logs_and_artifacts(at: World, forge: Forge
     assert "completed" not in {job.status for job in forge.jobs(run)}
     with pytest.raises(NotAllowed):
         forge.rerun_failed(run)  # it has not ended
-    at.now += 60
+    at.later()
     jobs = {(job.name, job.runners[0]): job for job in forge.jobs(run)}
     drifted = jobs["gpt/gpt3_mcore_te_tp1_pp1 - latest", "nvidia-ci-aws-gpu-x8"]
     assert (drifted.conclusion, drifted.failed_steps) == ("failure", ("functional",))
@@ -272,7 +272,7 @@ def test_the_jobs_of_a_run_with_their_logs_and_artifacts(at: World, forge: Forge
             assert any(name.endswith(".json") for name in archive.namelist())
         assert file.size == upload.size
         assert b"Run gpt/gpt3_mcore_te_tp1_pp1" in forge.log(drifted.id).open(web).part(0, 10_000)
-        at.now += LIFETIME + 60
+        at.later(LIFETIME + 60)
         assert {each.expired for each in forge.artifacts(run)} == {True}
         for gone in (forge.artifact(upload.id), forge.log(drifted.id), forge.artifact(1)):
             with pytest.raises(MissingFile):
@@ -281,13 +281,13 @@ def test_the_jobs_of_a_run_with_their_logs_and_artifacts(at: World, forge: Forge
 
 def test_failed_jobs_once_more(at: World, forge: Forge) -> None:
     run = at.tested("Run functional tests")
-    at.now += 60
+    at.later()
     with pytest.raises(NotAllowed):
         at.seen_by(CONTRIBUTOR).rerun_failed(run)
     first = {job.id for job in forge.jobs(run)}
     forge.rerun_failed(run)
     assert (forge.run(run).attempt, forge.run(run).status) == (2, "in_progress")
-    at.now += 60
+    at.later()
     second = forge.jobs(run)
     assert not first & {job.id for job in second}
     assert next(job.conclusion for job in second if job.name.startswith("mimo/")) == "success"  # it was flaky
@@ -297,7 +297,7 @@ def test_failed_jobs_once_more(at: World, forge: Forge) -> None:
 
 def test_a_push_cancels_the_run_and_the_merge_queue_tests_the_merged_commit(at: World, forge: Forge) -> None:
     run = at.tested()
-    at.now += 5
+    at.later(5)
     at.push()
     assert (forge.run(run).status, forge.run(run).conclusion) == ("completed", "cancelled")
     base, tip = at.commit("main"), at.controls.merge(10)

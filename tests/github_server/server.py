@@ -1,12 +1,19 @@
-"""The practice forge: a server on this machine that implements the part of GitHub's REST API that a bump uses."""
+"""The practice forge: a server on this machine that implements the part of GitHub's REST API that a bump uses.
 
+Tests control its settings, the tokens that it accepts, and faults.
+"""
+
+import json
+import re
+import socket
 import sqlite3
-import subprocess
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import token_rights
 from local_server import (
     STORAGE,
     ApiError,
@@ -16,18 +23,18 @@ from local_server import (
     not_found,
 )
 from people import InvalidRequest
+from token_rights import TOKENS, Token
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map, Rule
 from werkzeug.wrappers import Request, Response
 
 from github_server import actions, code, pulls, tickets
 from github_server.api import ApiCall, Route, ServedForge
-from runbook_lib.errors import Unreachable
+from runbook_lib.errors import RunbookError
 from runbook_lib.practice.runs import PracticeRefusal
-from runbook_lib.practice.store import ENGINEER, Store
+from runbook_lib.practice.store import Store
 
 VERSION = "2022-11-28"
-TOKEN = "practice-token"
 ROUTES = (*code.ROUTES, *pulls.ROUTES, *tickets.ROUTES, *actions.ROUTES)
 _RULES = Map(
     [Rule(route.path, methods=[route.method], endpoint=route) for route in ROUTES],
@@ -55,8 +62,33 @@ def token_of(request: Request) -> str | None:
     return (login.password if login.type == "basic" else login.token) or ""
 
 
+@dataclass
+class Fault:
+    """A response to the next ``times`` requests that match; status 0 closes the connection instead."""
+
+    method: str
+    path: re.Pattern[str]
+    status: int
+    content: object
+    headers: Mapping[str, str]
+    times: int
+    carried_out: bool
+
+    def matches(self, request: Request) -> bool:
+        return bool(self.times and self.method == request.method and self.path.search(request.path))
+
+    def response(self, request: Request) -> Response:
+        if not self.status:
+            request.environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            raise ConnectionResetError
+        response = Response(json.dumps(self.content), self.status, self.headers, content_type="application/json")
+        if request.method == "GET" and self.status == 200:
+            response.add_etag()
+        return response
+
+
 class Forge:
-    """A forge that answers on 127.0.0.1 until it is closed.  ``tokens`` is token → account."""
+    """A forge that answers on 127.0.0.1 until it is closed; its settings are part of the state."""
 
     def __init__(
         self, state: Path, remote: Path, clock: Callable[[], float] | None = time.time,
@@ -67,10 +99,11 @@ class Forge:
         ``forks`` are the bare repositories of other owners.  The previous port is used if it is free.
         """
         self.hub = ServedForge(Store(state), remote, Path("/"), clock, forks)
-        self.tokens = {TOKEN: ENGINEER}
+        self._faults: list[Fault] = []
+        self.tokens: dict[str, Token] = dict(TOKENS)
         with self.hub.store.transaction() as stored:
-            last_port = getattr(stored, "port", 0)
-            self._server = LoopbackServer(self.answer, last_port, name="practice forge", listen=listen)
+            self.hub.private = getattr(stored, "private", False)
+            self._server = LoopbackServer(self.answer, getattr(stored, "port", 0), name="practice forge", listen=listen)
             stored.port = self._server.port
             self.hub.address = self.url = self._server.url
 
@@ -85,22 +118,52 @@ class Forge:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def disable_issues(self) -> None:
+        self.hub.has_issues = False
+
+    def make_private(self, private: bool = True) -> None:
+        with self.hub.store.transaction() as state:
+            self.hub.private = state.private = private
+
+    def issue_token(self, text: str, token: Token) -> None:
+        """Accept one more token, until this forge is closed."""
+        self.tokens[text] = token
+
+    def fail(
+        self, method: str, path: str, status: int, *, content: Any = None, headers: Mapping[str, str] | None = None,
+        times: int = 1, carried_out: bool = False,
+    ) -> None:  # fmt: skip
+        """Answer so to the next ``times`` requests whose path matches; status 0 closes the connection.
+
+        With ``carried_out`` the request takes effect, and only its answer is lost.
+        """
+        content = {"message": "Server Error"} if content is None else content
+        self._faults.append(Fault(method, re.compile(path), status, content, headers or {}, times, carried_out))
+
     def answer(self, request: Request) -> Response:
+        """Answer one request, unless a fault does."""
+        for fault in self._faults:
+            if fault.matches(request):
+                fault.times -= 1
+                if fault.carried_out:
+                    self._answer(request)
+                return fault.response(request)
+        return self._answer(request)
+
+    def _answer(self, request: Request) -> Response:
         """Answer one request in one transaction of the state, which an error undoes."""
         try:
             with self.hub.store.transaction():
                 if request.path.startswith(STORAGE):
                     return self.hub.storage.get(request, self.hub.clock())
-                response = self.answer_api(request)
+                response = self._answer_api(request)
         except PracticeRefusal as error:
             return ApiError(error.status, error.message).get_response()
         except InvalidRequest as error:
             return ApiError(422, str(error)).get_response()
         except HTTPException as error:
             return error.get_response()
-        except Unreachable:
-            return json_response({"message": "Server Error"}, 500)
-        except (subprocess.CalledProcessError, sqlite3.Error):
+        except (RunbookError, sqlite3.Error):
             return json_response({"message": "Server Error"}, 500)
         if request.method == "GET" and response.status_code == 200 and response.is_json:
             response.add_etag(weak=True)
@@ -109,24 +172,42 @@ class Forge:
             response.data = b""
         return response
 
-    def answer_api(self, request: Request) -> Response:
-        """Answer a request to the API, or for a page.  Raises ApiError."""
-        token = token_of(request)
-        if token is not None and token not in self.tokens:
+    def _answer_api(self, request: Request) -> Response:
+        """Answer a request to the API as GitHub does to a token with these rights.  Raises HTTPException."""
+        text, private = token_of(request), self.hub.private
+        token = self.tokens.get(text or "")
+        if text is not None and (token is None or token.problem == "expired"):
             raise ApiError(401, "Bad credentials")
-        version = request.headers.get("X-GitHub-Api-Version", VERSION)
-        if version != VERSION:
-            raise ApiError(400, f"{version!r} is not a supported version of the REST API: use {VERSION}.")
-        if not request.headers.get("User-Agent"):
-            raise ApiError(403, "Please make sure your request has a User-Agent header.")
-        call = ApiCall(self.hub, request, self.tokens.get(token or ""))
-        if request.method != "GET":
-            call.require_account()
         route, parts = match_route(request.method, request.path) or (None, {})
-        repository = f"{parts.pop('owner', '')}/{parts.pop('repo', '')}"
-        if route is None or repository.lower() not in ("/", self.hub.repository.lower()):
-            raise not_found()
-        response = route.handler(call, **parts)
-        if call.caller:
-            response.headers["X-OAuth-Scopes"] = "repo, workflow"
+        headers = token_rights.headers(route, token, private)
+        try:
+            version = request.headers.get("X-GitHub-Api-Version", VERSION)
+            if version != VERSION:
+                raise ApiError(400, f"{version!r} is not a supported version of the REST API: use {VERSION}.")
+            if not request.headers.get("User-Agent"):
+                raise ApiError(403, "Please make sure your request has a User-Agent header.")
+            if token and token.problem == "sso" and request.path != "/user":
+                raise token_rights.single_sign_on_required(self.hub.owner)
+            if route and (error := token_rights.refusal(route, token, private)):
+                raise error
+            if not self.hub.has_issues:
+                self._refuse_issues(request, parts)
+            call = ApiCall(self.hub, request, token.account if token else None)
+            if request.method != "GET":
+                call.require_account()
+            repository = f"{parts.pop('owner', '')}/{parts.pop('repo', '')}"
+            if route is None or repository.lower() not in ("/", self.hub.repository.lower()):
+                raise not_found()
+            response = route.handler(call, **parts)
+        except ApiError as error:
+            error.get_response().headers.update(headers)
+            raise
+        response.headers.update(headers)
         return response
+
+    def _refuse_issues(self, request: Request, parts: Mapping[str, Any]) -> None:
+        """Raise the error of a repository that has no issues; its pull requests are shown anyway."""
+        if re.search(r"/issues(/[0-9]+)?$", request.path) and not request.path.startswith("/search/"):
+            number = parts.get("issue_number", 0)
+            if not any(ticket.number == number and ticket.base_ref for ticket in self.hub.tickets()):
+                raise ApiError(410, "Issues are disabled for this repo")
