@@ -8,8 +8,10 @@ from runbook_lib.decisions import Decision, Seen, digest, on
 from runbook_lib.errors import Refused
 from runbook_lib.failures import quarantines
 from runbook_lib.failures.broken_tests import issue as tracking
+from runbook_lib.failures.broken_tests import passing
 from runbook_lib.failures.broken_tests.change import QuarantineChange
 from runbook_lib.failures.broken_tests.failures import Triage
+from runbook_lib.failures.broken_tests.passing import PassingRuns
 from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.golden import bisect_offer
 from runbook_lib.golden.bisect_offer import ImageSearches
@@ -35,7 +37,7 @@ _GITHUB_SCOPES = frozenset({"mr-github", "mr-github-slim", "L0", "L1"})
 class NamedTests:
     """What a person decided: ``change`` the tests, and ``rerun`` tests; ``quarantined`` are in quarantine already.
 
-    ``used`` are the decisions, bound to these failures.
+    ``passing`` are the runs of re-enabled tests, and ``used`` the decisions, bound to these failures.
     """
 
     change: QuarantineChange
@@ -43,6 +45,7 @@ class NamedTests:
     rerun: tuple[Target, ...] = ()
     warnings: tuple[str, ...] = ()
     used: tuple[Decision, ...] = ()
+    passing: tuple[PassingRuns, ...] = ()
 
     def show(self) -> display.View:
         """Show the diff, in which an issue to be filed is ``#(new)``, and the texts of the issues to be filed."""
@@ -50,7 +53,7 @@ class NamedTests:
         for issue in self.change.issues.values():
             if not issue.known:
                 view += display.code(issue.body, title=f"Issue: {issue.title}")
-        return view + display.notes(self.warnings, title="Warnings")
+        return view + passing.show(self.passing) + display.notes(self.warnings, title="Warnings")
 
 
 def decide(failures: Triage, searches: ImageSearches) -> NamedTests:
@@ -102,7 +105,9 @@ def decide(failures: Triage, searches: ImageSearches) -> NamedTests:
     change = replace(change, issues=issues, reenabled=tuple(reenable))
     if change.edits:
         used.append(whole_row)
-    return NamedTests(change, tuple(quarantined), tuple(again), tuple(warnings), tuple(filter(None, used)))
+    github, pull = run.pull_request.github, run.pull_request.pull
+    ran = passing.look(github, pull.number, reenable) if github and pull else ()
+    return NamedTests(change, tuple(quarantined), tuple(again), tuple(warnings), tuple(filter(None, used)), ran)
 
 
 def _on_failure(decision: Decision, job: DiagnosedJob | None, run: ChosenRun) -> Decision | None:

@@ -17,7 +17,9 @@ from runbook_lib.decisions import Kind
 from runbook_lib.errors import Refused
 from runbook_lib.failures import quarantines
 from runbook_lib.failures.broken_tests import issue as tracking
+from runbook_lib.failures.broken_tests import passing
 from runbook_lib.failures.broken_tests.change import QuarantineChange, QuarantineCommitted
+from runbook_lib.failures.broken_tests.passing import PassingRuns
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.command import GitFailed
 from runbook_lib.model import Condition, Outcome, Plan, Question
@@ -71,11 +73,15 @@ class QuarantinedTest:
 
 @dataclass(frozen=True)
 class OwnChange:
-    """A change of quarantined tests without a bump, on a ``branch`` and in a pull request of its own."""
+    """A change of quarantined tests without a bump, on a ``branch`` and in a pull request of its own.
+
+    ``passing`` are the runs of the re-enabled tests in it.
+    """
 
     branch: BumpBranch
     head: str
     change: QuarantineChange
+    passing: tuple[PassingRuns, ...] = ()
 
     @property
     def has_commit(self) -> bool:
@@ -101,7 +107,7 @@ class QuarantineSurvey:
                 continue
             issue = f"#{test.entry.issue} {test.state}".strip() if test.entry.issue else "without an issue"
             kind: Kind = "reenable"
-            reason = f"#{test.entry.issue} is closed" if test.state == "closed" else ""
+            reason = f"#{test.entry.issue} is closed: see whether it passes" if test.state == "closed" else ""
             if bump.tag is not None:
                 reason = f"try it on {bump.tag}"
             elif test.entry.issue is None:
@@ -164,7 +170,10 @@ def look(world: World, branch: BumpBranch) -> QuarantineSurvey:
         quarantines.texts_of(branch, [*reenabled, *untracked]), issues, tuple(reenabled), True,
         bool(own.allowed("whole-row")), quarantines.skip_marker(own),
     )  # fmt: skip
-    return replace(survey, own=OwnChange(branch, bump_pull.head_of(checkout, own), change))
+    head = bump_pull.head_of(checkout, own)
+    pulls = github.pulls(head=head) if github else ()
+    ran = passing.look(github, pulls[0].number, reenabled) if github and pulls else ()
+    return replace(survey, own=OwnChange(branch, head, change, ran))
 
 
 def _own_bump(bump: Bump, targets: list[Target], verb: str) -> Bump:
@@ -192,7 +201,7 @@ def plan(survey: QuarantineSurvey, bump: Bump) -> Plan[World]:
     change = f"Done: {own.change.summary}" if own.has_commit else "No row changes"
     return Plan(
         Outcome(f"{change}; {state}."),
-        (*shown, display.diff(diff, empty="No recipe changes.")),
+        (*shown, display.diff(diff, empty="No recipe changes."), passing.show(own.passing)),
         _conditions(own),
         questions,
         evidence=replace(evidence, diff=diff),

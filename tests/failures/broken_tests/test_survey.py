@@ -101,6 +101,13 @@ def test_a_test_is_re_enabled_in_a_pull_request_of_its_own(untracked: World) -> 
     assert pull.labels == frozenset({"Run functional tests"})
     assert f"`gpt/{CASE}@dgx_h100 (dev)` is re-enabled: fixed" in pull.body
     assert git(untracked.checkout.path, "rev-parse", "main") == git(untracked.remote, "rev-parse", "main")
+    # Only runs show that it passes, and few of them prove little.
+    untracked.github().comment(pull.number, f"/ok to test {git(untracked.remote, 'rev-parse', branch)}")
+    untracked.now[0] += 1000
+    own = run_survey(untracked, reenable=f"{CASE}@dgx_h100: fixed").own
+    assert own is not None
+    (ran,) = own.passing
+    assert (ran.passed, ran.failed, round(ran.bound, 2)) == (1, 0, 0.45)
 
 
 def test_a_test_that_runs_already_needs_no_pull_request(untracked: World) -> None:

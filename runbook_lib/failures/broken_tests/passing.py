@@ -1,0 +1,71 @@
+"""How often a re-enabled test has passed in the CI of its pull request, and what that says about its failure rate.
+
+A closed issue proves nothing: only runs do, and few of them prove little.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from runbook_lib import display
+from runbook_lib.clients.github.ci_status import branch_of, platform_of
+from runbook_lib.clients.github.models import WorkflowJob
+from runbook_lib.recipes.targets import Target
+from runbook_lib.world.ports import Forge
+
+#: A job runs its test so often with the label for functional tests, and stops at the first failure.
+REPEATS = 5
+_CONFIDENCE = 0.95
+_MAX_RUNS = 20
+
+
+@dataclass(frozen=True)
+class PassingRuns:
+    """The CI runs that a re-enabled test has passed and failed."""
+
+    test: Target
+    passed: int = 0
+    failed: int = 0
+
+    @property
+    def bound(self) -> float:
+        """The highest failure rate at which as many passes in a row are at least as likely as one in twenty."""
+        return 1.0 - (1.0 - _CONFIDENCE) ** (1.0 / (REPEATS * self.passed)) if self.passed else 1.0
+
+    @property
+    def row(self) -> dict[str, object]:
+        """The test's table row."""
+        says = f"it fails in at most {self.bound:.0%} of its repeats ({_CONFIDENCE:.0%} confidence)"
+        if self.failed:
+            says = "it still fails"
+        elif not self.passed:
+            says = "nothing shows yet that it passes"
+        repeats = f"{self.passed} ({display.count(REPEATS * self.passed, 'repeat')})"
+        return {"re-enabled test": str(self.test), "passing runs": repeats, "failing runs": self.failed, "so": says}
+
+
+def look(github: Forge, pull: int, tests: Iterable[Target]) -> tuple[PassingRuns, ...]:
+    """Return how the tests ended in the finished CI runs of a pull request."""
+    functional = [test for test in tests if not test.is_unit_test]
+    if not functional:
+        return ()
+    finished = [run for run in github.runs(branch_of(pull)) if run.status == "completed" and not run.fork]
+    runs = [github.jobs(run.id) for run in finished[:_MAX_RUNS]]
+    found = []
+    for test in functional:
+        conclusions = [job.conclusion for jobs in runs for job in _jobs_of(test, jobs)]
+        failed = conclusions.count("failure") + conclusions.count("timed_out")
+        found.append(PassingRuns(test, conclusions.count("success"), failed))
+    return tuple(found)
+
+
+def _jobs_of(test: Target, jobs: Iterable[WorkflowJob]) -> list[WorkflowJob]:
+    """Return the jobs of a test on its platform; a single job may hide its platform."""
+    named = [job for job in jobs if job.name.partition(" - ")[0] == test.name]
+    is_only = len(named) == 1 and not platform_of(named[0])
+    return [job for job in named if is_only or platform_of(job) == test.platform]
+
+
+def show(found: Iterable[PassingRuns]) -> display.View:
+    """Show how often each test has passed; nothing without a test."""
+    rows = [each.row for each in found]
+    return display.table(rows) if rows else display.View("", "")
