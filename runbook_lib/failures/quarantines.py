@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from runbook_lib.decisions import Decision, Kind
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.git.command import GitFailed
 from runbook_lib.pins.bump import Bump
+from runbook_lib.pins.repositories import LaunchScripts
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.quarantine import BROKEN, QuarantinedRow, comment_of
 from runbook_lib.recipes.rows import RecipeRow
@@ -28,7 +30,8 @@ def quarantined_since_fork(branch: BumpBranch, commit: str = "") -> list[dict[st
     Reads ``commit`` instead of the branch's newest commit, if given.
     """
     checkout, fork, head = branch.checkout, branch.fork, commit or branch.start
-    folders = (recipes.FOLDER, UNIT_TESTS)
+    scripts = branch.bump.repository.tests.scripts
+    folders = (recipes.FOLDER, UNIT_TESTS, *([scripts.folder] if scripts else []))
     listed = checkout.git("diff", "--name-only", "--no-renames", "-z", fork, head, "--", *folders)
     paths = [path for path in listed.split("\0") if path]
     before, after = checkout.read(paths, fork), checkout.read(paths, head)
@@ -36,6 +39,10 @@ def quarantined_since_fork(branch: BumpBranch, commit: str = "") -> list[dict[st
     for path, text in after.items():
         if path.endswith(".py"):
             tests += _units(path, before[path] or "", text or "")
+            continue
+        if scripts and path.startswith(f"{scripts.folder}/"):
+            if scripts.flaky in path.split("/") and text and not before[path]:
+                tests.append(_script(path, text))
             continue
         old_rows = {_key(row): row for row in recipes.rows(path, before[path] or "")}
         for row in recipes.rows(path, text or ""):
@@ -55,6 +62,16 @@ def _units(path: str, before: str, after: str) -> Iterator[dict[str, object]]:
                 "test": f"{path}::{match[3]}", "platforms": "all", "environments": "", "form": "broken",
                 "issue": int(match[2]), "reason": match[1],
             }  # fmt: skip
+
+
+def _script(path: str, text: str) -> dict[str, object]:
+    match = _COMMENT.search(text)
+    *_, hardware, _, name = path.split("/")
+    prefix = "gb200_" if hardware == "gb200" else ""
+    return {
+        "test": f"{prefix}{name.removesuffix('.sh')}", "platforms": hardware, "environments": "", "form": "broken",
+        "issue": int(match[2]) if match else None, "reason": match[1] if match else "",
+    }  # fmt: skip
 
 
 def _broken_scopes(row: RecipeRow | None) -> int:
@@ -90,6 +107,8 @@ def resolve_targets(branch: BumpBranch, kind: Kind) -> tuple[dict[Target, Decisi
     Raises Refused for tests that are in no recipe or file on the branch.
     """
     decided = {target_of(each, branch.bump.image_type): each for each in branch.bump.decisions.of(kind)}
+    if scripts := branch.bump.repository.tests.scripts:
+        return {_resolve_script(branch, scripts, target): decided[target] for target in decided}, ()
     rows = rows_of(branch, [target.case for target in decided if not target.is_unit_test])
     for target in decided:
         if target.is_unit_test and not unit_test_texts(branch, [target.case]):
@@ -97,9 +116,20 @@ def resolve_targets(branch: BumpBranch, kind: Kind) -> tuple[dict[Target, Decisi
     return {each if each.is_unit_test else resolve(each, rows): decided[each] for each in decided}, rows
 
 
+def _resolve_script(branch: BumpBranch, scripts: LaunchScripts, target: Target) -> Target:
+    """Complete the job of a launch script with its paths.  Raises Refused if the branch has no such script."""
+    paths = scripts.paths(target.case)
+    if not any(branch.checkout.read(paths, branch.start).values()):
+        raise Refused(f"No launch script runs the job {target.case}: {' and '.join(paths)} do not exist.")
+    return replace(target, script=paths[0], shelf=paths[1])
+
+
 def texts_of(branch: BumpBranch, targets: Iterable[Target]) -> dict[str, str]:
-    """Return the recipes and the files of unit tests in which these tests are switched off, by path."""
+    """Return the recipes, the files of unit tests and the scripts with which these tests are switched off, by path."""
     targets = list(targets)
+    if paths := [path for target in targets for path in (target.script, target.shelf) if path]:
+        texts = branch.checkout.read(paths, branch.start)
+        return {path: text for path, text in texts.items() if text is not None}
     recipes_of_rows = recipe_texts(branch, [target.case for target in targets if not target.is_unit_test])
     return recipes_of_rows | unit_test_texts(branch, [target.case for target in targets if target.is_unit_test])
 

@@ -81,9 +81,12 @@ def expected_changes(checkout: Checkout, parent: str, edits: Sequence[Edit]) -> 
         mode, _, blob = meta.split(" ")
         before[path] = (mode, blob)
     changes = {}
+    nothing = _NO_MODE, "0" * len(parent)
     for edit in edits:
-        old_mode, old_blob = before.get(edit.path, (_NO_MODE, "0" * len(parent)))
-        mode = old_mode if edit.path in before else _NEW_FILE
+        old_mode, old_blob = before.get(edit.path, nothing)
+        mode, _ = before.get(edit.source or edit.path, (_NEW_FILE, ""))
+        if edit.source:
+            changes[edit.source] = TreeChange(before[edit.source][0], _NO_MODE, before[edit.source][1], nothing[1])
         blob = _blob_id(edit.after, parent)
         if blob != old_blob:
             changes[edit.path] = TreeChange(old_mode, mode, old_blob, blob)

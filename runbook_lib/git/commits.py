@@ -6,7 +6,7 @@ work tree has the branch checked out, its files follow.
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from runbook_lib.errors import Refused
@@ -38,15 +38,24 @@ def tree_with(checkout: Checkout, start: str, edits: Sequence[Edit]) -> str:
         modes = _file_modes(checkout, start, paths)
         _refuse_converted(git("check-attr", "--cached", "-z", "filter", "--", *paths) if paths else "")
         texts = checkout.read(paths, start)
-        if changed := [edit.path for edit in edits if texts[edit.path] != edit.before]:
+        if changed := [edit.path for edit in edits if _has_changed(edit, texts)]:
             names = ", ".join(changed)
             raise Refused(f"{names} has changed since the plan was made. Nothing was committed. Run again.")
         lines = []
         for edit in edits:
             blob = git("hash-object", "-w", "--no-filters", "--stdin", stdin=edit.after)
-            lines.append(f"{modes[edit.path]} {blob}\t{edit.path}\0")
+            lines.append(f"{modes[edit.source or edit.path]} {blob}\t{edit.path}\0")
+            if edit.source:
+                lines.append(f"0 {'0' * len(blob)}\t{edit.source}\0")
         git("update-index", "-z", "--index-info", stdin="".join(lines))
         return git("write-tree", "--missing-ok")  # what a partial clone lacks is not fetched
+
+
+def _has_changed(edit: Edit, texts: Mapping[str, str | None]) -> bool:
+    """Return whether a file differs from the edit's text before, or a file is where one moves to."""
+    if edit.source and texts[edit.path] is not None:
+        return True
+    return texts[edit.source or edit.path] != edit.before
 
 
 def _file_modes(checkout: Checkout, start: str, paths: Sequence[str]) -> dict[str, str]:

@@ -38,7 +38,7 @@ _RAN = ("passed", "failed", "timed out", "cancelled")
 
 def of_github(
     github: Forge, run: WorkflowRun, *, image_type: ImageType, branch: str, head: str, labels: AbstractSet[str],
-    older: bool = False,
+    older: bool = False, workflow: str = WORKFLOW,
 ) -> GoldenSource:  # fmt: skip
     """Return a workflow run of the pull request that is mirrored to ``branch`` and has the head commit ``head``.
 
@@ -46,7 +46,7 @@ def of_github(
     any other run.
     """
     name = f"CI run {run.id}"
-    _require_own(run, name, branch)
+    _require_own(run, name, branch, workflow)
     if not older:
         _require_head(name, run.head_sha, head)
     source = GoldenSource(name, (), (), lambda upload: github.artifact(upload.id), image_type)
@@ -59,15 +59,15 @@ def of_github(
     return replace(source, jobs=tests, matches=match_artifacts.match_uploads(tests, github.artifacts(run.id), run.id))
 
 
-def _require_own(run: WorkflowRun, name: str, branch: str) -> None:
+def _require_own(run: WorkflowRun, name: str, branch: str, workflow: str) -> None:
     if run.fork:
         raise Refused(
             f"{name} ran on the branch {run.head_branch} of a fork, whose owner controls its values. "
             f"Name a run of the bump's pull request: {run.url}"
         )
-    if run.head_branch != branch or run.name != WORKFLOW:
+    if run.head_branch != branch or run.name != workflow:
         raise Refused(
-            f"{name} is not a run of {WORKFLOW} on {branch}: it is a run of {run.name or 'a nameless workflow'} on "
+            f"{name} is not a run of {workflow} on {branch}: it is a run of {run.name or 'a nameless workflow'} on "
             f"{run.head_branch or 'no branch'}. Name a run of the bump's pull request: {run.url}"
         )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Next, Waits
-from runbook_lib.clients.github.ci_status import branch_of, labels_at
+from runbook_lib.clients.github.ci_status import WORKFLOW, branch_of, labels_at
 from runbook_lib.clients.github.models import WorkflowRun
 from runbook_lib.clients.gitlab.models import UNDER_WAY
 from runbook_lib.errors import Refused, RunbookError
@@ -89,7 +89,8 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
     if bump.tag is None and not run_id:
         action = Next.again("Name the tag of a bump; or without a bump any run, such as:", run_id="#12")
         return ChosenRun(state, problem="no tag was given, so there is no run to search for", next=action)
-    if not (bump.repository.tests.golden or bump.repository.tests.recipes):
+    tests = bump.repository.tests
+    if not (tests.golden or tests.recipes or tests.scripts):
         return ChosenRun(state, problem=f"{bump.repository.name} has neither golden values nor recipes")
     if bump.tag is None:
         return _without_bump(state, run_id, source)
@@ -169,6 +170,7 @@ def _of_github(state: PullRequestState, github: Forge, named: str | WorkflowRun)
         head=head,
         labels=labels,
         older=_may_be_older(bump, run.id),
+        workflow=bump.repository.ci.workflow or WORKFLOW,
     )
     failed = tuple(sorted(job.name for job in ci_runs.failed(github.jobs(run.id))))
     return ChosenRun(

@@ -39,6 +39,12 @@ class LaunchScripts:
     gating: str
     flaky: str
 
+    def paths(self, job: str) -> tuple[str, str]:
+        """Return the paths of a job's script, as one that gates and as one that does not."""
+        hardware = "gb200" if job.startswith("gb200_") else "h100"
+        folder, name = f"{self.folder}/{hardware}", f"{job.removeprefix('gb200_')}.sh"
+        return f"{folder}/{self.gating}/{name}", f"{folder}/{self.flaky}/{name}"
+
 
 @dataclass(frozen=True)
 class RepositoryCi:
@@ -111,10 +117,8 @@ class Repository:
             missing = "no copy-pr-bot that waits for a comment"
         elif step == notebooks.GOLDEN_VALUES and not self.tests.golden:
             missing = "no golden values"
-        elif step == notebooks.BROKEN_TESTS and not self.tests.recipes:
+        elif step == notebooks.BROKEN_TESTS and not (self.tests.recipes or self.tests.scripts):
             missing = "no recipes in which to quarantine a broken test"
-            if scripts := self.tests.scripts:
-                missing += f"; move its launch script below {scripts.folder} from {scripts.gating}/ to {scripts.flaky}/"
         return f"Not applicable: {self.name} has {missing}." if missing else ""
 
     def of_tag(self, text: str) -> tuple["Repository", Tag]:

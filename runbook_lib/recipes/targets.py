@@ -15,8 +15,9 @@ from runbook_lib.recipes.rows import RecipeRow
 class Target:
     """A test case on a platform, in an environment; ``model`` is empty if the user did not give it.
 
-    A unit test has the node ID of pytest as its ``case``, and runs on all platforms.  ``issue`` is the one that tracks
-    the test, if the user named one.
+    A unit test has the node ID of pytest as its ``case``, and runs on all platforms.  A test with a launch script has
+    the name of its job, the path of its ``script``, and ``shelf``, the one to which a quarantine moves it.  ``issue``
+    is the one that tracks the test, if the user named one.
     """
 
     case: str
@@ -25,9 +26,11 @@ class Target:
     model: str = ""
     reason: str = ""
     issue: int = 0
+    script: str = ""
+    shelf: str = ""
 
     def __str__(self) -> str:
-        platform = "" if self.is_unit_test else f"@{self.platform or '?'}"
+        platform = "" if self.is_unit_test or self.script else f"@{self.platform or '?'}"
         return f"{self.name}{platform} ({self.environment})"
 
     @property
@@ -43,6 +46,8 @@ class Target:
     @property
     def path(self) -> str:
         """The file or folder of the test."""
+        if self.script:
+            return self.script
         return self.case.partition("::")[0] if self.is_unit_test else f"{FOLDER}/{self.model}/{self.case}"
 
     def is_of(self, row: RecipeRow) -> bool:

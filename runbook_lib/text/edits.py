@@ -10,12 +10,14 @@ Span = tuple[int, int, str]
 class Edit:
     """The text of one file before and after; ``before`` is None for a new file.
 
-    ``path`` is relative to the repository's root, with forward slashes.
+    ``path`` is relative to the repository's root, with forward slashes; ``source`` is the former one of a file that
+    moves.
     """
 
     path: str
     before: str | None
     after: str
+    source: str = ""
 
     @property
     def digests(self) -> tuple[str | None, str]:
@@ -31,13 +33,13 @@ def digest(text: str) -> str:
 
 
 def edited_paths(edits: Iterable[Edit]) -> list[str]:
-    """Return the paths of the edited files."""
-    return [edit.path for edit in edits]
+    """Return the paths of the edited files, and the former ones of those that move."""
+    return [path for edit in edits for path in (edit.source, edit.path) if path]
 
 
 def unapplied(edits: Iterable[Edit], texts: Mapping[str, str | None]) -> list[str]:
     """Return the paths of files whose current texts differ from the edited texts."""
-    return [edit.path for edit in edits if texts[edit.path] != edit.after]
+    return [edit.path for edit in edits if texts[edit.path] != edit.after or texts.get(edit.source) is not None]
 
 
 def splice(text: str, spans: Iterable[Span]) -> str:
@@ -59,15 +61,18 @@ def diff(edits: Iterable[Edit]) -> str:
 
     Only a line feed ends a line, like in git. Bytes that are not UTF-8 remain surrogate escapes.
     """
-    return "".join(_file(edit) for edit in edits if edit.before != edit.after)
+    return "".join(_file(edit) for edit in edits if edit.before != edit.after or edit.source)
 
 
 def _file(edit: Edit) -> str:
     from difflib import SequenceMatcher  # only diffs need it
 
     old, new = _lines(edit.before or ""), _lines(edit.after)
-    source = "/dev/null" if edit.before is None else f"a/{edit.path}"
+    source = "/dev/null" if edit.before is None else f"a/{edit.source or edit.path}"
     parts = [f"--- {source}\n+++ b/{edit.path}\n"]
+    if edit.source:
+        moved = f"rename from {edit.source}\nrename to {edit.path}\n"
+        parts.insert(0, f"diff --git a/{edit.source} b/{edit.path}\n{moved}")
     # Without autojunk: it would treat lines that occur often as changed.
     for group in SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes():
         (_, old_start, _, new_start, _), (_, _, old_end, _, new_end) = group[0], group[-1]

@@ -1,6 +1,6 @@
 """The change of tests that a person decided on, and the condition that the branch has it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -38,6 +38,8 @@ class QuarantineChange:
 
     def stops(self, target: Target) -> bool:
         """Return whether the test no longer blocks a merge."""
+        if target.script:
+            return target.script not in self.texts
         if target.is_unit_test:
             return unit_tests.all_skipped(self.texts, [target.case], self.skip)
         recipes = {path: text for path, text in self.texts.items() if not path.endswith(".py")}
@@ -50,13 +52,25 @@ class QuarantineChange:
 
     def edits_with(self, numbers: Mapping[Target, int]) -> tuple[Edit, ...]:
         """Return the edits, with the number of each test's issue."""
-        edited = []
-        for path, before in self.texts.items():
+        edited = list(self._moves(numbers))
+        for path, before in self.texts.items() if not edited else ():
             change = self._units if path.endswith(".py") else self._rows
             after = change(path, before, numbers)
             if after != before:
                 edited.append(Edit(path, before, after))
         return tuple(edited)
+
+    def _moves(self, numbers: Mapping[Target, int]) -> Iterator[Edit]:
+        """Yield the moves of launch scripts, whose second line gives the reason and the issue."""
+        for target, issue in numbers.items():
+            if text := self.texts.get(target.script):
+                first, _, rest = text.partition("\n")
+                comment = f"# Broken: {quarantine.note(target.reason, issue, review_date())}"
+                yield Edit(target.shelf, text, f"{first}\n{comment}\n{rest}", target.script)
+        for target in self.reenabled:
+            if text := self.texts.get(target.shelf):
+                lines = [line for line in text.split("\n") if not line.startswith("# Broken: ")]
+                yield Edit(target.script, text, "\n".join(lines), target.shelf)
 
     def _units(self, path: str, text: str, numbers: Mapping[Target, int]) -> str:
         for target, issue in numbers.items():

@@ -84,6 +84,11 @@ def decide(failures: Triage, searches: ImageSearches) -> NamedTests:
             raise Refused(f"{target} did not fail in {run.source.name}, so it is not broken.", "unseen-failure")
         if decided is None and unseen is None:
             continue  # it was made on another failure: the question is open again
+        if target.script and not _may_leave_out(job):
+            raise Refused(
+                f"{target} may fail because of the new image. {run.bump.repository.name} quarantines a test only if it "
+                f"also fails on {run.bump.base}, or if infrastructure is clearly the cause. Fix it, or hold the merge."
+            )
         used += [decided, unseen]
         if job is not None and job.failure.kind == "golden drift":
             warnings.append(f"{target} failed only because of drift: step 5 refreshes its golden values.")
@@ -121,9 +126,15 @@ def _digest(job: DiagnosedJob) -> str:
 
 def _failed_job(failures: Triage, target: Target) -> DiagnosedJob | None:
     for job in failures.jobs:
-        if target.case in job.unit_tests or (job.test == target.name and job.platform in ("", target.platform)):
+        is_of_test = job.test == target.name and job.platform in ("", target.platform)
+        if is_of_test or target.case in (job.failure.job, *job.unit_tests):
             return job
     return None
+
+
+def _may_leave_out(job: DiagnosedJob | None) -> bool:
+    """Return whether a failed job says nothing about the change: Megatron-Bridge's condition for a quarantine."""
+    return job is not None and (job.on_base.state == "failing" or job.failure.retry)
 
 
 def _known_issue(run: ChosenRun, target: Target) -> tuple[int, str]:
@@ -149,12 +160,15 @@ def _known_issue(run: ChosenRun, target: Target) -> tuple[int, str]:
 def open_tests(failures: Triage, decisions: NamedTests) -> dict[str, DiagnosedJob]:
     """Return the failed tests that nobody has decided, as decisions name them; without numerical regressions."""
     decided = {target.name for target in (*decisions.change.issues, *decisions.quarantined, *decisions.rerun)}
+    scripts = failures.run.bump.repository.tests.scripts
     tests: dict[str, DiagnosedJob] = {}
     jobs: dict[str, list[DiagnosedJob]] = {}
     for job in failures.jobs:
         if job.failure.kind in _PROPOSED and "/" in job.test and job.test not in decided:
             jobs.setdefault(job.test, []).append(job)
-        if job.failure.kind == "unit tests":
+        if scripts and job.failure.job not in decided and scripts.paths(job.failure.job)[0] in failures.files:
+            tests |= {job.failure.job: job} if _may_leave_out(job) else {}
+        elif job.failure.kind == "unit tests":
             tests |= {node: job for node in job.unit_tests if node not in decided}
     for row in quarantines.parse_rows(failures.recipes):
         on_github = not _GITHUB_SCOPES.isdisjoint(cell.value for cell in row.scopes)

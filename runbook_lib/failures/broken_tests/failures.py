@@ -5,6 +5,7 @@ if the infrastructure failed: it is rerun.  All others are open, and block the p
 """
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,8 @@ from runbook_lib.recipes.targets import Target
 from runbook_lib.text.edits import Edit
 from runbook_lib.world.ports import Forge
 
+_SCRIPT = re.compile(r"[\w.-]{1,200}")  # a job with a launch script has its name
+
 
 @dataclass(frozen=True)
 class Triage:
@@ -31,8 +34,8 @@ class Triage:
 
     Golden values do not explain the jobs named in ``undecided``, or cannot be read (``unread``).  ``ambiguous`` jobs
     produced values that need another attempt to decide.  ``recipes`` are the texts of the recipes that run the failed
-    tests, by path, ``units`` those of the failed unit tests' files, and ``gating`` the tests that could fail the run,
-    each with a platform.
+    tests, by path, ``files`` those of the failed unit tests' files and of the failed jobs' launch scripts, and
+    ``gating`` the tests that could fail the run, each with a platform.
     """
 
     run: ChosenRun
@@ -41,7 +44,7 @@ class Triage:
     unread: tuple[CollectionProblem, ...] = ()
     ambiguous: tuple[str, ...] = ()
     recipes: Mapping[str, str] = field(default_factory=dict)
-    units: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
     gating: frozenset[tuple[str, str]] = frozenset()
 
     @property
@@ -73,6 +76,11 @@ def triage(run: ChosenRun) -> Triage:
         change = "this image" if run.bump.tag else "this run"
         jobs = failed_jobs.diagnose_run(github, requested, run.bump.base, print, change)
         jobs = _with_issues(github, jobs, run.bump)
+    if scripts := run.bump.repository.tests.scripts:  # which has neither golden values nor recipes
+        jobs = failed_jobs.add_history(jobs, run.pull_request.records)
+        paths = [path for job in jobs if _SCRIPT.fullmatch(job.failure.job) for path in scripts.paths(job.failure.job)]
+        there = run.branch.checkout.read(paths, run.branch.start)
+        return Triage(run, jobs, run.failed, files={path: text for path, text in there.items() if text is not None})
     values = comparison.collect(run, on_branch=True, report=lambda _: None)
     unread = tuple(problem for problem in values.unavailable if problem.job in values.undecided)
     # Refreshed values cannot explain a resumed run that differs from its first run.
@@ -101,7 +109,7 @@ def _with_issues(github: Forge, jobs: Iterable[DiagnosedJob], bump: Bump) -> tup
 
 
 def open_jobs(
-    failures: Triage, edited: Iterable[Edit] = (), rerun: Collection[Target] = ()
+    failures: Triage, edited: Collection[Edit] = (), rerun: Collection[Target] = ()
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of the jobs that block the push, and of the flaky ones that only need a rerun.
 
@@ -109,18 +117,28 @@ def open_jobs(
     """
     requested = {(target.name, target.platform) for target in rerun}
     after = {edit.path: edit.after for edit in edited}
-    stopped, units = _stopped_tests(failures, after), {**failures.units, **after}
+    stopped, files = _stopped_tests(failures, after), {**failures.files, **after}
+    for edit in edited:
+        files.pop(edit.source, None)
     skip = quarantines.skip_marker(failures.run.bump)
     # A test's jobs have the same name on all platforms, but may fail for different causes, so count them.
     decided: dict[str, int] = {}
     infrastructure: Counter[str] = Counter()
     for job in failures.jobs:
-        decided[job.failure.job] = stopped[job.test] + unit_tests.all_skipped(units, job.failure.tests, skip)
+        left_out = unit_tests.all_skipped(files, job.failure.tests, skip) or _is_moved(failures, job, files)
+        decided[job.failure.job] = stopped[job.test] + left_out
         if job.failure.kind in RERUN or (job.test, job.platform) in requested:
             infrastructure[job.failure.job] += 1
     unexplained = Counter(failures.undecided) - Counter(decided)
     flaky = unexplained & (infrastructure | Counter(failures.ambiguous))
     return tuple(sorted((unexplained - flaky).elements())), tuple(sorted(flaky.elements()))
+
+
+def _is_moved(failures: Triage, job: DiagnosedJob, files: Mapping[str, str]) -> bool:
+    """Return whether the launch script of a job gates no longer."""
+    scripts = failures.run.bump.repository.tests.scripts
+    gating, flaky = scripts.paths(job.failure.job) if scripts else ("", "")
+    return flaky in files and gating not in files
 
 
 def _stopped_tests(failures: Triage, edited: Mapping[str, str]) -> Counter[str]:

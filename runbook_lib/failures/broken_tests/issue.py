@@ -138,7 +138,7 @@ def _owner(github: Forge, test: Target, base: str) -> str:
 def _commands(test: Target, row: RecipeRow | None, bump: Bump) -> list[str]:
     """Return the command that reproduces the failure on a machine with the test's platform."""
     if row is None:
-        return [shlex.join(["pytest", test.case])]
+        return [shlex.join(["bash", test.script] if test.script else ["pytest", test.case])]
     scope = next((cell.value.removesuffix(BROKEN) for cell in row.scopes), "mr-github")
     program = [
         *_LAUNCHER, "--scope", f"{scope}{BROKEN}", "--model", test.model, "--test-case", test.case, "--environment",
