@@ -128,7 +128,7 @@ STEPS = ("00-preflight", "01-github-pin", "02-gitlab-pin", "03-open-pr", "04-run
          "06-broken-tests", "07-sync-check")  # fmt: skip
 IDLE = {
     "NVIDIA/Megatron-LM": set(),
-    "NVIDIA-NeMo/Megatron-Bridge": {"02-gitlab-pin", "05-golden-values", "06-broken-tests"},
+    "NVIDIA-NeMo/Megatron-Bridge": {"02-gitlab-pin", "05-golden-values"},
     "coreweave/ml-containers": {"02-gitlab-pin", "04-run-ci", "05-golden-values", "06-broken-tests"},
 }
 
