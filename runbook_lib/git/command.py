@@ -17,13 +17,12 @@ LOCAL_LIMIT = 120.0
 REMOTE_LIMIT = 600.0
 
 _REMOTE_COMMANDS = frozenset({"fetch", "push", "ls-remote"})
-#: These run a user's hooks, whose first run may install tools, or read the files of many commits.
-_SLOW_COMMANDS = _REMOTE_COMMANDS | {"cat-file", "commit", "merge"}
+_SLOW_COMMANDS = _REMOTE_COMMANDS | {"cat-file"}  # which reads the files of many commits
 #: Older versions of git know only the second, which prevents them from fetching too.
 _OFFLINE = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
 #: Set by a git hook that runs this program; they would bind every call to another repository's index.
 _BINDING = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"})
-#: Seconds to let a command that stays on this machine come to its own end: cut short, `git switch` leaves half a tree.
+#: Seconds to let a command of this machine come to its own end: cut short, `read-tree -u` leaves half a tree.
 _LAST_MOMENTS = 3.0
 #: With these, neither git nor programs that it starts prompt or wait for a person.
 NON_INTERACTIVE = {

@@ -1,18 +1,16 @@
 """The bump's pull request on GitHub: head, comments, labels and authorization."""
 
-import contextlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runbook_lib import display
 from runbook_lib.clients.github.copy_pr_bot import command, commands, refusals
-from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.clients.github.models import Comment, LabelEvent, Pull
 from runbook_lib.errors import RunbookError
 from runbook_lib.pins.bump import Bump
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import find_pull, head_of
-from runbook_lib.world.conditions.pulls import wait_for_head
+from runbook_lib.world.conditions.pulls import login_of, wait_for_head
 from runbook_lib.world.ports import Forge
 
 
@@ -91,9 +89,6 @@ def refresh(state: PullRequestState, github: Forge, number: int) -> PullRequestS
     pull = wait_for_head(github, number, None)
     behind = github.behind(pull.base_ref, pull.head_sha)
     comments, labellings = github.comments(number), github.labellings(number)
-    me = state.me
-    if not me:
-        with contextlib.suppress(NotAllowed):  # a workflow job's token has no login
-            me = github.me()
+    me = state.me or login_of(github)
     refused = bool(refusals(comments, pull.head_sha)) or github.deployment_failed(pull.head_sha)
     return replace(state, pull=pull, comments=comments, labellings=labellings, behind=behind, me=me, refused=refused)
