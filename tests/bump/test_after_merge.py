@@ -132,7 +132,7 @@ def test_without_a_tag_branches_and_quarantines_are_shown(at: World) -> None:
     found = look(at, tag="")
     assert (found.merged, found.runs, found.uncovered) == ("", (), ())
     assert {row["branch"]: row["state"] for row in found.branches} == {"dev": "out of sync", "core_r0.1.0": "in sync"}
-    assert [row["test"] for row in found.quarantines] == ["gpt/gpt3_mcore_te_tp8_pp1_fp8"]
+    assert [test.entry.test for test in found.quarantines.tests] == ["gpt/gpt3_mcore_te_tp8_pp1_fp8"]
     assert outcome(at)[0] == "done"
     assert (at.state(), at.effects()) == (before, [])
 
@@ -218,7 +218,6 @@ def test_without_the_pull_requests_run_only_files_that_github_never_runs_are_lis
     assert "runs nightly, in GitLab only" in {row["why"] for row in found.uncovered}
     assert not {"covered", "the run produced none"} & {str(row["why"]) for row in found.uncovered}
     assert any(BRANCH in note for note in found.notes)
-    assert {row["state"] for row in found.quarantines} == {"not queried: no token"}
 
 
 def test_branches_on_the_old_image_have_the_command_that_bumps_them(merged: World) -> None:
@@ -266,20 +265,26 @@ def quarantine(at: World, comment: str) -> None:
 def test_open_quarantines_with_the_state_of_their_issues(at: World) -> None:
     issue = at.github().file_issue("It hangs", "…")
     quarantine(at, f"hangs, see #{issue.number}")
-    (row,) = look(at, tag="").quarantines
-    assert (row["issue"], row["state"], row["next"]) == (f"#{issue.number}", "open", "")
+
+    def shown() -> tuple[str, str]:
+        survey = look(at, tag="").quarantines
+        (test,) = survey.tests
+        return f"#{test.entry.issue} {test.state}", "\n".join(view.text for view in report._quarantines(survey))
+
+    state, text = shown()
+    assert (state, "decisions.yaml" in text) == (f"#{issue.number} open", False)
     at.forge.close(issue.number)
-    (row,) = look(at, tag="").quarantines
-    assert row["state"] == "closed"
-    assert f'{{test: {row["test"]}@dgx_h100, reason: "#{issue.number} is closed"}}' in str(row["next"])
+    state, text = shown()
+    assert state == f"#{issue.number} closed"
+    entry = f'{{test: gpt/gpt3_mcore_te_tp8_pp1_fp8@dgx_h100, reason: "#{issue.number} is closed"}}'
+    assert f"reenable: [{entry}]" in text
+    assert text.endswith("06-broken-tests.ipynb -r decisions decisions.yaml")
     assert "1 of them with a closed issue" in outcome(at)[1]
     quarantine(at, "hangs")
-    (row,) = look(at, tag="").quarantines
-    assert (row["issue"], row["state"]) == ("none named", "no issue")
-    assert "File an issue" in str(row["next"])
+    state, text = shown()
+    assert (state, "broken: [{test: gpt/gpt3" in text) == ("#None no issue", True)
     quarantine(at, "see #99999")
-    (row,) = look(at, tag="").quarantines
-    assert str(row["state"]).startswith("cannot be read")
+    assert shown()[0].startswith("#99999 cannot be read")
 
 
 def test_only_gitlab_runs_the_lts_image(merged: World) -> None:

@@ -5,7 +5,6 @@ image, and quarantined tests with the states of their issues.
 """
 
 import itertools
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -14,22 +13,20 @@ from runbook_lib import display, notebooks
 from runbook_lib.bump import bump_plan
 from runbook_lib.bump.after_merge import base_ci, uncovered
 from runbook_lib.checks import Check, Evidence, Next
-from runbook_lib.decisions import Decision, flow
-from runbook_lib.failures.quarantines import issue_states
-from runbook_lib.git import blobs, commit_changes
+from runbook_lib.decisions import Decision, Decisions, flow
+from runbook_lib.failures.broken_tests import survey
+from runbook_lib.failures.broken_tests.survey import QuarantineSurvey
+from runbook_lib.git import blobs
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.families import is_older
 from runbook_lib.images.reference import Tag
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.check import PinVerdict, check_pins, lockstep_tags
-from runbook_lib.recipes import quarantine
-from runbook_lib.recipes import rows as recipes
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.commands import command
 from runbook_lib.world.outside import World
-from runbook_lib.world.ports import Forge
 
 _Rows = Sequence[dict[str, object]]
 
@@ -39,11 +36,11 @@ class MergeFacts:
     """The state after a merge; ``merged`` is its commit, empty before the merge and without a tag."""
 
     branch: BumpBranch
+    quarantines: QuarantineSurvey
     merged: str = ""
     runs: tuple[base_ci.BaseRun, ...] = ()
     uncovered: _Rows = ()
     branches: _Rows = ()
-    quarantines: _Rows = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -66,16 +63,12 @@ class AfterMerge:
 
         A part that GitHub or GitLab cannot answer says so.
         """
-        branch, github, checkout = bump_branch.look(world, bump), world.github, world.checkout
+        branch, github = bump_branch.look(world, bump), world.github
         branches, note = branch_rows(branch)
-        files = commit_changes.list_files(checkout, branch.base_commit, recipes.FOLDER)
-        recipe_paths = [path for path in files if path.endswith((".yaml", ".yml"))]
-        texts = checkout.read(recipe_paths, branch.base_commit)
-        quarantined, unreadable = quarantine.quarantined_rows(texts, checkout.repository())
-        quarantines = _quarantine_rows(quarantined, bump, github)
-        notes = [*branch.warnings, *filter(None, [note]), *unreadable]
+        quarantines = survey.look(world, replace(branch, bump=replace(bump, tag=None, decisions=Decisions())))
+        notes = [*branch.warnings, *filter(None, [note]), *quarantines.notes]
         if not bump_plan.base_has_tag(branch):
-            return MergeFacts(branch, branches=branches, quarantines=quarantines, notes=tuple(notes))
+            return MergeFacts(branch, quarantines, branches=branches, notes=tuple(notes))
         merge = base_ci.merge_commit(branch)
         commits = base_ci.commits_since(branch, merge)
         runs = [base_ci.github_run(bump, github, commits)]
@@ -85,11 +78,11 @@ class AfterMerge:
         if bump.repository.tests.golden:
             missing, problem = uncovered.uncovered_rows(branch, github, merge, pipeline=runs[-1].pipeline)
             notes += filter(None, [problem])
-        return MergeFacts(branch, merge, tuple(runs), missing, branches, quarantines, tuple(notes))
+        return MergeFacts(branch, quarantines, merge, tuple(runs), missing, branches, tuple(notes))
 
     def plan(self, facts: MergeFacts, bump: Bump) -> Plan[World]:
         """Return the remaining work.  None of it makes the run fail, because people must do it."""
-        tables = {"branches": facts.branches, "quarantines": facts.quarantines}
+        tables = {"branches": facts.branches, **facts.quarantines.evidence.tables}
         inputs = {"base_commit": facts.branch.base_commit, "merge_commit": facts.merged or None}
         plan: Plan[World] = Plan(
             _done(facts), tuple(_shown(facts)), evidence=Evidence(inputs, tables=tables, warnings=facts.notes),
@@ -137,50 +130,33 @@ def _shown(facts: MergeFacts) -> Iterator[display.View]:
         yield display.note("Golden files that the pull request's run did and did not cover:")
         yield display.table(facts.uncovered, empty="There are no golden files for this image type.")
     yield display.note("Other branches, by their pins, as last fetched:") + display.table(facts.branches, empty="None.")
-    quarantines = display.table(facts.quarantines, empty="None.")
-    yield display.note(f"Quarantined tests on {bump.base}:") + quarantines + display.notes(facts.notes, title="Also")
+    yield from _quarantines(facts.quarantines)
+    yield display.notes(facts.notes, title="Also")
 
 
-def _quarantine_rows(quarantined: Sequence[quarantine.QuarantinedRow], bump: Bump, github: Forge | None) -> _Rows:
-    """Return the quarantined rows with the states of their issues: closed ones first, then those without an issue."""
-    states = issue_states(github, quarantined)
-    rows: list[dict[str, object]] = []
-    for entry in quarantined:
-        environments, platforms = ", ".join(entry.row.environments), ", ".join(entry.row.platforms)
-        issue, state = f"#{entry.issue}" if entry.issue else "none named", states[entry.issue]
-        rows.append({
-            "test": entry.test, "environments": environments, "platforms": platforms, "issue": issue, "state": state,
-            "row": entry.place, "next": _next(entry, state, bump),
-        })  # fmt: skip
-    order = {"closed": 0, "no issue": 1}
-    return sorted(rows, key=lambda row: order.get(str(row["state"]), len(order)))
-
-
-def _next(entry: quarantine.QuarantinedRow, state: str, bump: Bump) -> str:
-    run = command(notebooks.BROKEN_TESTS, bump, tag="", mode=None, decisions="decisions.yaml")
-    into = "into decisions.yaml, then run it:"
-    if state == "closed":
-        reason = f"#{entry.issue} is closed"
-        tests = [Decision("reenable", f"{entry.test}@{name}", reason).as_entry() for name in entry.row.platforms]
-        return f"Re-enable it: write `reenable: [{', '.join(map(flow, tests))}]` {into} {run}"
-    if state == "no issue" and entry.row.platforms:
-        test = Decision("broken", f"{entry.test}@{entry.row.platforms[0]}", "…")
-        return f"File an issue: write `broken: [{flow(test.as_entry())}]` {into} {run}"
-    return ""
+def _quarantines(survey: QuarantineSurvey) -> Iterator[display.View]:
+    """Yield the quarantined tests, and how those with a closed issue are re-enabled, and those without get one."""
+    yield display.note(f"Quarantined tests on {survey.bump.base}:") + survey.show()
+    asked = [question for question in survey.questions() if question.kind == "broken" or question.suggestion]
+    entries = [Decision(each.kind, each.subject, each.suggestion or "…") for each in asked]
+    if entries:
+        lines = "\n".join(f"{each.kind}: [{flow(each.as_entry())}]" for each in entries)
+        run = command(notebooks.BROKEN_TESTS, survey.bump, tag="", mode=None, decisions="decisions.yaml")
+        title = "To re-enable them or to file issues, write such entries into decisions.yaml, and run the command"
+        yield display.code(f"{lines}\n\n{run}", title=title)
 
 
 def _remaining(facts: MergeFacts) -> str:
     """Return the numbers of other branches and of quarantined rows, in words."""
-    issue_states = Counter(str(row["state"]) for row in facts.quarantines)
     branches = {row["branch"] for row in facts.branches}
     older = {row["branch"] for row in facts.branches if row["state"] == "older"}
-    rows = display.count(len(facts.quarantines), "quarantined row")
+    rows = display.count(len(facts.quarantines.tests), "quarantined row")
     counts = [f"{len(branches)} other branches", f"{rows} of recipes"]
     if facts.branch.bump.tag:
         counts[0] = f"{len(older)} of {len(branches)} other branches on an older image"
-    if closed := issue_states["closed"]:
+    if closed := sum(test.state == "closed" for test in facts.quarantines.tests):
         counts.append(f"{closed} of them with a closed issue")
-    if untracked := issue_states["no issue"]:
+    if untracked := sum(test.entry.issue is None for test in facts.quarantines.tests):
         counts.append(f"{untracked} without an issue")
     return ", ".join(counts)
 

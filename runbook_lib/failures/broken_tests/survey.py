@@ -194,7 +194,7 @@ def plan(survey: QuarantineSurvey, bump: Bump) -> Plan[World]:
     state = f"{display.count(len(survey.tests), 'quarantined row')} on {bump.base}, {untracked} without an issue"
     if own is None:
         action = Next.again(
-            "Name tests under `reenable:`, or under `broken:` to file an issue, in a file:", decisions="FILE"
+            "Name tests under `reenable:`, or under `broken:` to file an issue, in a file:", decisions="decisions.yaml"
         )
         return Plan(Outcome(f"No tag was given: {state}.", action), shown, questions=questions, evidence=evidence)
     diff = edits.diff(own.change.edits)
