@@ -196,7 +196,7 @@ class GitLabServer(httpx.BaseTransport):
                 return [job(each.id, each.name, each.status, stage=each.stage) for each in ci.jobs(int(number))]
             case ["jobs", number, what]:
                 read = ci.log if what == "trace" else ci.artifact
-                with Web(1) as web:
+                with Web() as web:
                     return read(int(number)).open(web).part(0, 2**30)
         raise AssertionError(path)
 

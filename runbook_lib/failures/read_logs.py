@@ -3,7 +3,8 @@
 The order minimizes reading.  The first round reads the end of the job's own log, which has any failed comparison and
 the rank that failed first according to torchrun.  The next rounds read, for the last attempt of the last repeat, the
 standard error and output of that rank, then of all ranks; then the earlier attempts, and the complete log of the job.
-Reading ends after the round that makes the cause certain.
+Reading ends after the round that makes the cause certain, or when the time for it is over.  All of it is done by the
+parser, a process with limits.
 Sources: ``--log-dir`` and ``--redirects`` in ``tests/functional_tests/shell_test_utils/_run_training.sh``, uploads in
 ``.github/actions/action.yml``, and GitLab's folders in ``tests/test_utils/python_scripts/launch_jet_workload.py``.
 """
@@ -11,14 +12,14 @@ Sources: ``--log-dir`` and ``--redirects`` in ``tests/functional_tests/shell_tes
 import itertools
 import os
 import re
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.failures import diagnose
@@ -27,19 +28,18 @@ from runbook_lib.failures.log_scanner import Scanner
 from runbook_lib.failures.log_summary import LogSummary
 from runbook_lib.text.redact import Redactor
 from runbook_lib.transport import archives
+from runbook_lib.transport.archives import Archive, LocalFile
 from runbook_lib.transport.downloads import Download, MissingFile
+from runbook_lib.transport.parser import THREADS, Parser, ProgressReport, SharedFile
 
 if TYPE_CHECKING:
     from runbook_lib.transport.web import Web
 
-#: Number of jobs, and of logs of all jobs, that are read concurrently.
-JOBS, WORKERS = 40, 32
+#: Seconds of the processor for the logs of all jobs: what has been read by then is used.
+SECONDS = 60.0
 _OWN_LOG = "the job's log"
 _END = 2**17  # bytes read from the end of a job's own log
 _CHUNK = 2**20
-_LARGEST_LOG = 4 * 2**30
-LONGEST_FILE = 2**28  # bytes read from the beginning and from the end of a file
-_MAX_LOGS = 8192  # per job
 #: Seconds between a launcher's attempts, which are minutes apart; the nodes of one attempt end together.
 _ATTEMPTS_APART = 120.0
 _MEMBER = re.compile(
@@ -50,7 +50,6 @@ _MEMBER = re.compile(
 _NAMED_RANK = re.compile(r"(?:^|[/_.-])(?:rank|worker|task)[_.-]?(\d{1,6})(?=[_./-]|$)")
 _LOG_NAMES = (".log", ".txt", ".out", ".err", "stdout", "stderr")
 T = TypeVar("T")
-ProgressReport = Callable[[int, int, str], object]
 
 
 @dataclass(frozen=True)
@@ -93,9 +92,21 @@ class _Log:
         return self.rank is None, self.rank or 0, self.name
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """A failed job and its logs, or a folder of logs, as the parser gets them."""
+
+    job: FailedJob
+    hide: Callable[[str], str] = field(repr=False)
+    artifact: SharedFile | None = None
+    size: int = 0
+    expired: bool = False
+    log: SharedFile | None = None
+
+
 def diagnose_all(
     jobs: Sequence[JobLogs], *, hide: Callable[[str], str] | None = None, progress: ProgressReport | None = None,
-    web: "Web | None" = None, workers: int = WORKERS,
+    web: "Web | None" = None,
 ) -> tuple[Failure, ...]:  # fmt: skip
     """Return the cause of each job's failure, in the same order.
 
@@ -104,93 +115,102 @@ def diagnose_all(
     from runbook_lib.transport.web import Web  # its library takes longer to import than most bumps need
 
     hide = hide or Redactor(os.environ).text
-    with ExitStack() as stack:
-        open_web = stack.enter_context(web or Web(JOBS))
-        log_pool = ThreadPoolExecutor(workers, thread_name_prefix="logs")
-        reader = _JobReader(open_web, log_pool, hide)
-        try:
-            return open_web.each(reader.diagnose, jobs, lambda logs: logs.job.name, progress)
-        finally:
-            log_pool.shutdown(cancel_futures=True)
+    with web or Web() as open_web:
+        parser = Parser(_diagnose, open_web)
+        asked = []
+        for logs in jobs:
+            artifact = parser.share(logs.artifact) if logs.artifact else None
+            log = parser.share(logs.log) if logs.log else None
+            asked.append(_Asked(logs.job, hide, artifact, logs.size, logs.expired, log))
+        found = parser.each(asked, [logs.job.name for logs in jobs], progress)
+    failures = []
+    for logs, failure in zip(jobs, found, strict=True):
+        if isinstance(failure, RunbookError):
+            failure = diagnose.conclude(logs.job, [], hide, f"The job's logs could not be read. {failure}")
+        failures.append(failure)
+    return tuple(failures)
 
 
 def diagnose_folder(path: Path, job: FailedJob | None = None, *, hide: Callable[[str], str] | None = None) -> Failure:
     """Return the cause of a job's failure, from a downloaded artifact: a folder, a zip, or a single log.
 
-    Raises CannotTell if there is no log at the path.
+    Raises CannotTell if there is no log at the path, or if it could not be read.
     """
-    hide = hide or Redactor(os.environ).text
-    job = job or FailedJob(path.name)
+    asked = (path, job or FailedJob(path.name), hide or Redactor(os.environ).text)
+    (failure,) = Parser(_diagnose_folder).each([asked], [path.name])
+    if isinstance(failure, RunbookError):
+        raise failure
+    return failure
+
+
+def _diagnose_folder(asked: tuple[Path, FailedJob, Callable[[str], str]]) -> Failure:
+    path, job, hide = asked
     try:
-        with ExitStack() as stack:
-            pool = stack.enter_context(ThreadPoolExecutor(os.cpu_count() or 1))
-            if path.is_dir():
-                files = sorted(filter(_is_log, path.rglob("*")))
-                logs = [_file_log(file, file.relative_to(path).as_posix()) for file in files]
-            elif path.suffix == ".zip":
-                logs = _archive_logs(archives.Archive(archives.LocalFile(path)))
-            else:
-                logs = [_file_log(path, path.name)]
-            if not logs:
-                raise CannotTell(f"{path} has no log: no file in it ends in .log, .txt, .out or .err.")
-            return diagnose.conclude(job, _read(job, logs, pool), hide)
+        if path.is_dir():
+            files = sorted(filter(_is_log, path.rglob("*")))
+            logs = [_file_log(file, file.relative_to(path).as_posix()) for file in files]
+        elif path.suffix == ".zip":
+            logs = _archive_logs(Archive(LocalFile(path)))
+        else:
+            logs = [_file_log(path, path.name)]
+        if not logs:
+            raise CannotTell(f"{path} has no log: no file in it ends in .log, .txt, .out or .err.")
+        summaries = _read(job, logs)
+        return diagnose.conclude(job, summaries, hide, _problems(summaries))
     except OSError as error:
         raise CannotTell(f"{path} cannot be read ({error.strerror or error}).") from error
 
 
-@dataclass(frozen=True)
-class _JobReader:
-    web: "Web"
-    log_pool: Executor
-    hide: Callable[[str], str]
+def _diagnose(asked: _Asked) -> Failure:
+    job, problems = asked.job, list[str]()
+    summaries: list[LogSummary] = []
+    own_log: LogSummary | None = None
+    if log := asked.log:
+        own_log = _attempt(problems, "The job's log", lambda: _own_log(log, complete=not asked.artifact))
+        if own_log and diagnose.is_settled(job, [own_log]):
+            return diagnose.conclude(job, [own_log], asked.hide)
+    if asked.expired:
+        problems.append("The job's artifact has expired. Run the job again to get its logs.")
+    elif artifact := asked.artifact:
+        first_rank = own_log.first_rank[1] if own_log and own_log.first_rank else None
+        summaries = _attempt(problems, "The job's artifact", lambda: _artifact(asked, artifact, first_rank)) or []
+        if log and own_log and not diagnose.names_a_cause(job, [*summaries, own_log]):
+            own_log = _attempt(problems, "The job's log", lambda: _own_log(log, complete=True)) or own_log
+    elif not log:
+        problems.append("The job left neither an artifact nor a log.")
+    if own_log:
+        summaries.append(own_log)
+    problems.append(_problems(summaries))
+    return diagnose.conclude(job, summaries, asked.hide, " ".join(filter(None, problems)))
 
-    def diagnose(self, logs: JobLogs) -> Failure:
-        summaries: list[LogSummary] = []
-        problems: list[str] = []
-        own_log: LogSummary | None = None
-        if logs.log:
-            own_log = _attempt(problems, "The job's log", lambda: self._own_log(logs, complete=not logs.artifact))
-            if own_log and diagnose.is_settled(logs.job, [own_log]):
-                return diagnose.conclude(logs.job, [own_log], self.hide)
-        if logs.expired:
-            problems.append("The job's artifact has expired. Run the job again to get its logs.")
-        elif logs.artifact:
-            first_rank = own_log.first_rank[1] if own_log and own_log.first_rank else None
-            read_artifact = partial(self._artifact, logs, first_rank)
-            summaries = _attempt(problems, "The job's artifact", read_artifact) or []
-            if own_log and not diagnose.names_a_cause(logs.job, [*summaries, own_log]):
-                own_log = _attempt(problems, "The job's log", lambda: self._own_log(logs, complete=True)) or own_log
-        elif not logs.log:
-            problems.append("The job left neither an artifact nor a log.")
-        problems += dict.fromkeys(summary.problem for summary in summaries if summary.problem)
-        if own_log:
-            summaries.append(own_log)
-        return diagnose.conclude(logs.job, summaries, self.hide, " ".join(problems))
 
-    def _artifact(self, logs: JobLogs, first_rank: int | None) -> list[LogSummary]:
-        assert logs.artifact is not None
-        archive = archives.Archive(logs.artifact.open(self.web), logs.size)
-        return _read(logs.job, _archive_logs(archive), self.log_pool, first_rank)
+def _problems(summaries: Iterable[LogSummary]) -> str:
+    return " ".join(dict.fromkeys(summary.problem for summary in summaries if summary.problem))
 
-    def _own_log(self, logs: JobLogs, *, complete: bool) -> LogSummary:
-        """Read the job's own log, or its end.  Line numbers in an end are unknown, so they are 0."""
-        assert logs.log is not None
-        file = logs.log.open(self.web)
-        file.part(0, 1)
-        start = 0 if complete else max(0, file.size - _END)
-        scanner = Scanner(_OWN_LOG)
-        position, end = start, min(file.size, start + _LARGEST_LOG)
-        while position < end and (piece := file.part(position, min(_CHUNK, end - position))):
-            scanner.feed(piece)
+
+def _artifact(asked: _Asked, file: SharedFile, first_rank: int | None) -> list[LogSummary]:
+    return _read(asked.job, _archive_logs(Archive(file, asked.size)), first_rank)
+
+
+def _own_log(file: SharedFile, *, complete: bool) -> LogSummary:
+    """Read the job's own log, or its end.  Line numbers in an end are unknown, so they are 0."""
+    file.part(0, 1)
+    start = 0 if complete else max(0, file.size - _END)
+
+    def stream(_: int) -> Iterator[bytes]:
+        position = start
+        while piece := file.part(position, min(_CHUNK, file.size - position)):
+            yield piece
             position += len(piece)
-        summary = scanner.summary()
-        if not start:
-            return summary
-        return replace(
-            summary,
-            tracebacks=tuple(replace(trace, line=0) for trace in summary.tracebacks),
-            matches=tuple(replace(match, line=0) for match in summary.matches),
-        )
+
+    summary = _scan(_Log(_OWN_LOG, 0.0, stream))
+    if not start:
+        return summary
+    return replace(
+        summary,
+        tracebacks=tuple(replace(trace, line=0) for trace in summary.tracebacks),
+        matches=tuple(replace(match, line=0) for match in summary.matches),
+    )
 
 
 def _attempt(problems: list[str], name: str, read: Callable[[], T]) -> T | None:
@@ -200,12 +220,10 @@ def _attempt(problems: list[str], name: str, read: Callable[[], T]) -> T | None:
         problems.append(f"{name} is unavailable: {error}. Logs are kept for a limited time; run the job again.")
     except RunbookError as error:
         problems.append(f"{name} could not be read. {error}")
-    except OSError as error:  # the temporary file of a server without ranges
-        problems.append(f"{name} could not be stored for reading ({error.strerror or error}).")
     return None
 
 
-def _archive_logs(archive: archives.Archive) -> list[_Log]:
+def _archive_logs(archive: Archive) -> list[_Log]:
     logs = []
     for entry in archive.entries:
         if _is_log_name(entry.filename):
@@ -217,20 +235,11 @@ def _file_log(path: Path, name: str) -> _Log:
     def stream(first: int) -> Iterator[bytes]:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size  # data written from now on is not read
-            if size > 2 * LONGEST_FILE:
-                yield from _chunks(file, LONGEST_FILE, first)
-                yield b"\n"
-                file.seek(-LONGEST_FILE, os.SEEK_END)
-                size = LONGEST_FILE
-            yield from _chunks(file, size, first)
+            while size > 0 and (data := file.read(min(first, size))):
+                size -= len(data)
+                yield data
 
     return _Log(name, path.stat().st_mtime, stream)
-
-
-def _chunks(file: IO[bytes], size: int, chunk: int) -> Iterator[bytes]:
-    while size > 0 and (data := file.read(min(chunk, size))):
-        size -= len(data)
-        yield data
 
 
 def _is_log(path: Path) -> bool:
@@ -242,9 +251,9 @@ def _is_log_name(name: str) -> bool:
     return name.endswith(_LOG_NAMES) and not name.endswith("nccl_debug.log")
 
 
-def _read(job: FailedJob, logs: Sequence[_Log], pool: Executor, first_rank: int | None = None) -> list[LogSummary]:
+def _read(job: FailedJob, logs: Sequence[_Log], first_rank: int | None = None) -> list[LogSummary]:
     """Read in rounds until the cause is certain; ``first_rank`` is the first local rank to fail, from torchrun."""
-    last, earlier = _last_attempt(logs[:_MAX_LOGS])
+    last, earlier = _last_attempt(logs)
     groups = [last]
     if first_rank is not None:
         groups = [[log for log in last if log.rank == first_rank], [log for log in last if log.rank != first_rank]]
@@ -252,21 +261,28 @@ def _read(job: FailedJob, logs: Sequence[_Log], pool: Executor, first_rank: int 
     for group in groups:
         for is_error in (True, False):
             if not diagnose.is_settled(job, summaries):
-                summaries += _scan_all(pool, [log for log in group if log.is_error is is_error])
+                summaries += _scan_all([log for log in group if log.is_error is is_error])
     if earlier and not diagnose.names_a_cause(job, summaries):
-        summaries += _scan_all(pool, [log for log in earlier if log.is_error])
+        summaries += _scan_all([log for log in earlier if log.is_error])
     summaries.sort(key=lambda summary: (summary.rank is None, summary.rank or 0))
     return summaries
 
 
-def _scan_all(pool: Executor, logs: Iterable[_Log]) -> list[LogSummary]:
-    return list(pool.map(_scan, sorted(logs, key=lambda log: log.order)))
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="logs")
+
+
+def _scan_all(logs: Iterable[_Log]) -> list[LogSummary]:
+    return list(_pool().map(_scan, sorted(logs, key=lambda log: log.order)))
 
 
 def _scan(log: _Log) -> LogSummary:
     scanner = Scanner(log.name, log.rank)
     try:
         for piece in log.stream(archives.FIRST):
+            if time.process_time() > SECONDS:
+                raise CannotTell(f"reading all logs took more than {SECONDS:.0f} seconds of the processor.")
             scanner.feed(piece)
     except (RunbookError, OSError) as error:
         return scanner.summary(f"{log.name} could not be read to its end: {error}")

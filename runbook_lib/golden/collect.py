@@ -4,13 +4,11 @@ Nothing is guessed or dropped: each requested file is in ``files``, or the reaso
 """
 
 import re
-import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runbook_lib.clients.github.models import Artifact
@@ -19,20 +17,15 @@ from runbook_lib.golden import match_artifacts
 from runbook_lib.golden.match_artifacts import FunctionalTestJob, UploadMatch
 from runbook_lib.pins.bump import ImageType
 from runbook_lib.recipes.file_names import FOLDER, GoldenFileName, baseline_of
-from runbook_lib.system.files import cannot_write
 from runbook_lib.transport.archives import Archive, Member
 from runbook_lib.transport.downloads import Download
+from runbook_lib.transport.parser import Parser, ProgressReport, SharedFile
 from runbook_lib.world.ports import SecondCi
 
 if TYPE_CHECKING:
     from runbook_lib.transport.web import Web
 
-WORKERS = 24
-#: Bytes of the golden files of one run; all of Megatron-LM's have 33 MB.
-LARGEST_RUN = 128 * 2**20
 _MAX_NAME = 200
-#: Called with the number of finished jobs, their total, and the name of the last one.
-ProgressReport = Callable[[int, int, str], object]
 
 
 @dataclass(frozen=True)
@@ -108,7 +101,7 @@ class _ReadUpload:
 
 def collect(
     source: GoldenSource, *, known: AbstractSet[str] | None = None,
-    progress: ProgressReport | None = None, workers: int = WORKERS, web: "Web | None" = None,
+    progress: ProgressReport | None = None, web: "Web | None" = None,
 ) -> GoldenCollection:  # fmt: skip
     """Read the golden files of the jobs that failed.
 
@@ -129,9 +122,8 @@ def collect(
     requested = [match for match in source.matches if not match.job_ids.isdisjoint(jobs)]
     from runbook_lib.transport.web import Web  # its library takes longer to import than most bumps need
 
-    with web or Web(workers) as open_web:
-        reader = _UploadReader(source, open_web, known, jobs.keys())
-        reads = open_web.each(reader.read, requested, lambda match: match.jobs[0].name, progress)
+    with web or Web() as open_web:
+        reads = _UploadReader(source, open_web, known, jobs.keys()).read_all(requested, progress)
     files: list[CollectedFile] = []
     conflicts = _conflicts(reads)
     for read in reads:
@@ -147,35 +139,27 @@ def collect(
 
 @dataclass(frozen=True)
 class _UploadReader:
-    """A multi-threaded reader of uploads; ``usable`` are the IDs of the jobs whose values are requested."""
+    """A reader of uploads; ``usable`` are the IDs of the jobs whose values are requested."""
 
     source: GoldenSource
     web: "Web"
     known: AbstractSet[str] | None
     usable: AbstractSet[int]
-    sizes: list[int] = field(default_factory=list)
 
-    def read(self, match: UploadMatch) -> _ReadUpload:
-        upload = match.upload
-        if upload.expired:
+    def read_all(self, matches: Sequence[UploadMatch], progress: ProgressReport | None) -> list[_ReadUpload]:
+        parser = Parser(partial(_read_members, gitlab=self.source.gitlab), self.web)
+        present = [match for match in matches if not match.upload.expired]
+        asked = [(parser.share(self.source.download(match.upload)), match.upload.size) for match in present]
+        read = parser.each(asked, [match.jobs[0].name for match in present], progress)
+        answers = {match.upload.id: answer for match, answer in zip(present, read, strict=True)}
+        return [self._use(match, answers.get(match.upload.id)) for match in matches]
+
+    def _use(self, match: UploadMatch, answer: tuple[Member, ...] | RunbookError | None) -> _ReadUpload:
+        if answer is None:
             return self._failed(match, "The artifact has expired. Run the test again.")
-        try:
-            archive = Archive(self.source.download(upload).open(self.web), upload.size)
-            members = archive.read(partial(match_artifacts.golden_members, gitlab=self.source.gitlab))
-            return self._check(match, tuple(map(self._bound, members)))
-        except RunbookError as error:
-            return self._failed(match, f"Its golden files are unavailable. {error}", retryable=True)
-        except OSError as error:  # the temporary file of an archive without ranges
-            reason = str(cannot_write(Path(tempfile.gettempdir()), error))
-            return self._failed(match, reason, retryable=True)
-
-    def _bound(self, member: Member) -> Member:
-        """Drop a member's content if those of the run take too much memory together."""
-        self.sizes.append(len(member.data))
-        if sum(self.sizes) <= LARGEST_RUN:
-            return member
-        problem = f"the golden files of the run have more than {LARGEST_RUN // 2**20} MB together"
-        return replace(member, data=b"", problem=member.problem or problem)
+        if isinstance(answer, RunbookError):
+            return self._failed(match, f"Its golden files are unavailable. {answer}", retryable=True)
+        return self._check(match, answer)
 
     def _check(self, match: UploadMatch, members: tuple[Member, ...]) -> _ReadUpload:
         """Keep the members that are golden files of the one job they can belong to."""
@@ -239,6 +223,11 @@ class _UploadReader:
         if not any(_has_golden_files(self.source, job, self.known) for job in match.jobs):
             return _ReadUpload(match)
         return _ReadUpload(match, problems=(replace(_problem(match, sentence), retryable=retryable),))
+
+
+def _read_members(upload: tuple[SharedFile, int], gitlab: bool) -> tuple[Member, ...]:
+    file, size = upload
+    return tuple(Archive(file, size).read(partial(match_artifacts.golden_members, gitlab=gitlab)))
 
 
 def _has_golden_files(source: GoldenSource, job: FunctionalTestJob, known: AbstractSet[str] | None) -> bool:

@@ -1,4 +1,4 @@
-"""Members of a zip archive on a server, or on the disk, without reading the rest of it.
+"""Members of a zip archive on a server, or on the disk, without reading the rest of it.  For use by the parser alone.
 
 ``zipfile`` parses the directory and unpacks the members; it gets the bytes that were fetched for it.  Our own reader,
 not the library ``remotezip``: for the golden values in tests/bench/bench_downloads.py that fetches 16 times the bytes
@@ -21,20 +21,13 @@ from typing import Any
 from runbook_lib.errors import CannotTell
 from runbook_lib.transport.downloads import FileInParts
 
-#: Bytes of the members that are read into memory together, packed and unpacked: many threads may read at the same
-#: time.  A job has two golden files, and the largest of Megatron-LM has 3 MB.
-LARGEST_CHOICE = 12 * 2**20
-#: Bytes and entries of a directory; for a job with 8,192 logs it has 2 MB.
-_LARGEST_DIRECTORY, _MOST_MEMBERS = 4 * 2**20, 16_384
-_LARGEST_STREAM, _LARGEST_STREAMS = 4 * 2**30, 64 * 2**30  # unpacked bytes of a streamed member, and of all: logs
 _END = 2048  # bytes that are fetched first: the directory of most golden values
 #: Bytes of a streamed member that are fetched first, fetched later, and unpacked at a time.
 FIRST, _WINDOW, _CHUNK = 2**18, 2**20, 2**17
 _LONGEST_HEADER = 1024  # bytes by which a member's own header may be longer than in the directory
 _HEADER = struct.Struct("<4s22xHH")  # before a member's name: a mark, and the bytes of its name and of more
 
-#: Methods that unpack in bounded steps.  zipfile unpacks all others without a limit, and LZMA's own header claims
-#: gigabytes of memory.
+#: Methods that CI uses, and that unpack in bounded steps.
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 #: Raised by zipfile for bytes that are not a zip, and for a member that cannot be unpacked.
 _BROKEN = (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, struct.error, zlib.error)
@@ -89,16 +82,11 @@ class _End(io.RawIOBase):
         start, end = self._position, self.size
         if size is not None and size >= 0:
             end = min(end, start + size)
-        if self.size - start > _LARGEST_DIRECTORY:
-            raise zipfile.BadZipFile("its directory is too large")
         if start < self._begin:
             self._data = self._file.part(start, self._begin - start) + self._data
             self._begin = start
         self._position = max(start, end)
-        data = self._data[start - self._begin : max(0, end - self._begin)]
-        if data.count(b"PK\1\2") > _MOST_MEMBERS:  # before zipfile parses them
-            raise zipfile.BadZipFile(f"it has more than {_MOST_MEMBERS} members")
-        return data
+        return self._data[start - self._begin : max(0, end - self._begin)]
 
 
 class _Window:
@@ -123,7 +111,7 @@ class Archive:
     def __init__(self, file: FileInParts, size: int = 0) -> None:
         """Read the directory of a zip of ``size`` bytes (0: unknown).
 
-        Raises CannotTell for a file that is not a zip, is broken or exceeds the limits; otherwise like the file.
+        Raises CannotTell for a file that is not a zip or is broken; otherwise like the file.
         """
         self._file = file
         try:
@@ -139,9 +127,7 @@ class Archive:
             reason = str(error) or type(error).__name__
             raise CannotTell(f"The archive is not a complete zip file ({reason}).") from error
         #: The members that can be streamed.
-        self.entries = tuple(entry for entry in self._all if not _problem(entry, _LARGEST_STREAM))
-        if sum(max(entry.file_size, entry.compress_size) for entry in self.entries) > _LARGEST_STREAMS:
-            raise CannotTell(f"The archive unpacks to more than {_LARGEST_STREAMS // 2**30} GB.")
+        self.entries = tuple(entry for entry in self._all if not _problem(entry))
 
     def stream(self, entry: zipfile.ZipInfo, first: int) -> Iterator[bytes]:
         """Yield the content of a member in pieces; ``first`` bytes are fetched initially, more on demand."""
@@ -155,20 +141,16 @@ class Archive:
         # zipfile cuts a name at a zero byte and changes separators; orig_filename is the name in the archive.
         names = Counter(entry.orig_filename for entry in self._all)
         by_name = {entry.orig_filename: entry for entry in reversed(self._all)}
-        budget = LARGEST_CHOICE
         for name in dict.fromkeys(choose(names)):
             entry, data = by_name[name], b""
-            problem = _problem(entry, LARGEST_CHOICE)
+            problem = _problem(entry)
             if not is_safe(name):
                 problem = "its name leads out of the archive's folder"
             elif names[name] > 1:
                 problem = f"the archive has {names[name]} members of this name"
-            elif not problem and entry.file_size + entry.compress_size > budget:
-                problem = f"all of them are larger than {LARGEST_CHOICE // 2**20} MB together"
             if not problem:
-                budget -= entry.file_size + entry.compress_size
                 try:
-                    data = b"".join(self._pieces(entry, LARGEST_CHOICE))
+                    data = b"".join(self._pieces(entry, _WINDOW))
                     problem = "" if len(data) == entry.file_size else "its size differs from the archive's directory"
                 except _BROKEN as error:
                     problem = f"it cannot be unpacked ({str(error) or type(error).__name__})"
@@ -217,8 +199,8 @@ def _ends_of_members(entries: list[zipfile.ZipInfo], start_of_directory: int) ->
     return ends
 
 
-def _problem(entry: zipfile.ZipInfo, largest: int) -> str:
-    """Return why a member is not read; empty if it is.  ``largest``: the limit of its bytes, packed and unpacked."""
+def _problem(entry: zipfile.ZipInfo) -> str:
+    """Return why a member is not read; empty if it is."""
     if stat.S_ISLNK(entry.external_attr >> 16):
         return "it is a link"
     if entry.is_dir():
@@ -227,6 +209,4 @@ def _problem(entry: zipfile.ZipInfo, largest: int) -> str:
         return "it is encrypted"
     if entry.compress_type not in METHODS:
         return f"it is compressed by method {entry.compress_type}; only stored and deflated members are read"
-    if max(entry.file_size, entry.compress_size) > largest:
-        return f"it is larger than {largest // 2**20} MB"
     return ""

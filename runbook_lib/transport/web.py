@@ -9,10 +9,9 @@ import re
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable
 from functools import cached_property
-from typing import IO, Self, TypeVar
+from typing import IO, Self
 
 import httpx
 
@@ -31,18 +30,14 @@ _MISSING = {
     404: "does not find it, or not for this token", 410: "reports that it has expired",
 }  # fmt: skip
 
-T = TypeVar("T")
-R = TypeVar("R")
-
 
 class Web:
-    """Connections for ``workers`` threads, made when the first is needed."""
+    """Connections of many threads, made when the first is needed."""
 
     def __init__(
-        self, workers: int, *, transport: httpx.BaseTransport | None = None,
-        sleep: Callable[[float], object] | None = None,
-    ) -> None:  # fmt: skip
-        self._workers, self._transport = workers, transport
+        self, *, transport: httpx.BaseTransport | None = None, sleep: Callable[[float], object] | None = None
+    ) -> None:
+        self._transport = transport
         self.stopped = threading.Event()
         self._sleep = sleep or self.stopped.wait
 
@@ -62,29 +57,6 @@ class Web:
     def client(self) -> Client:
         """The client of all threads.  Raises RunbookError if no connection can be set up."""
         return Client(httpx.URL(""), _REFUSAL, transport=self._transport, sleep=self._sleep)
-
-    def each(
-        self, work: Callable[[T], R], items: Sequence[T], name: Callable[[T], str],
-        progress: Callable[[int, int, str], object] | None = None,
-    ) -> tuple[R, ...]:  # fmt: skip
-        """Return the results of ``work`` for all items, in order, computed in all threads.
-
-        ``progress`` receives the number of results, the number of items, and the name of the last item.  An exception,
-        Ctrl-C too, stops all requests, so that no thread is waited for.
-        """
-        pool = ThreadPoolExecutor(self._workers, thread_name_prefix="downloads")
-        try:
-            futures = {pool.submit(work, item): item for item in items}
-            for done, future in enumerate(as_completed(futures), 1):
-                future.result()
-                if progress:
-                    progress(done, len(items), name(futures[future]))
-            return tuple(future.result() for future in futures)
-        except BaseException:
-            self.stopped.set()
-            raise
-        finally:
-            pool.shutdown(cancel_futures=True)
 
 
 class RemoteFile:

@@ -266,7 +266,7 @@ def test_the_jobs_of_a_run_with_their_logs_and_artifacts(at: World, forge: Forge
     upload = next(
         each for each in uploads if "gpt3_mcore_te_tp1_pp1-" in each.name and each.created <= drifted.completed
     )
-    with Web(1) as web:
+    with Web() as web:
         file = forge.artifact(upload.id).open(web)
         with zipfile.ZipFile(io.BytesIO(file.part(0, upload.size))) as archive:
             assert any(name.endswith(".json") for name in archive.namelist())

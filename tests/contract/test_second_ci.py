@@ -49,10 +49,10 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     seed.create(tmp_path / "remote.git", tmp_path / "checkout", tmp_path / "gitlab.git")
     practised = PracticeSecondCi(REPOSITORY, tmp_path / "remote.git", tmp_path / "gitlab.git", "http://127.0.0.1:1/c")
     if request.param == "practice":
-        return Place(tmp_path, practised, Web(1))
+        return Place(tmp_path, practised, Web())
     server, env = GitLabServer(practised), {"GITLAB_TOKEN": TOKEN, "GITLAB_PROJECT": REPOSITORY}
     gitlab = GitLab({**env, "GITLAB_URL": "http://127.0.0.1:9"}, transport=server, sleep=lambda _: None)
-    return Place(tmp_path, gitlab, Web(1, transport=server, sleep=lambda _: None))
+    return Place(tmp_path, gitlab, Web(transport=server, sleep=lambda _: None))
 
 
 @pytest.mark.parametrize(

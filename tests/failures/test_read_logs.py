@@ -53,8 +53,8 @@ def with_log(store: stores.Store, asked: JobLogs, text: str, number: int = 99) -
 
 
 def find(store: stores.Store | None, *asked: JobLogs) -> tuple[Failure, ...]:
-    quick = Web(4, transport=store, sleep=lambda _: None)
-    return read_logs.diagnose_all(asked, hide=Redactor({}).text, web=quick, workers=4)
+    quick = Web(transport=store, sleep=lambda _: None)
+    return read_logs.diagnose_all(asked, hide=Redactor({}).text, web=quick)
 
 
 # -- what says nothing ------------------------------------------------------------------------------------------------
@@ -241,9 +241,7 @@ def test_many_jobs_keep_their_order(store: stores.Store) -> None:
         for number in range(20)
     ]
     seen: list[tuple[int, int, str]] = []
-    found = read_logs.diagnose_all(
-        asked, hide=str, web=Web(4, transport=store), progress=lambda *told: seen.append(told)
-    )
+    found = read_logs.diagnose_all(asked, hide=str, web=Web(transport=store), progress=lambda *told: seen.append(told))
     assert [it.job for it in found] == [str(number) for number in range(20)]
     assert all(f"of {it.job}" in it.cause for it in found)
     assert [it[:2] for it in seen] == [(number, 20) for number in range(1, 21)]
@@ -252,7 +250,7 @@ def test_many_jobs_keep_their_order(store: stores.Store) -> None:
 def test_secrets_are_redacted(store: stores.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "a-very-secret-value")
     asked = artifact(store, all_ranks(err1=f"{FRAME}ValueError: a-very-secret-value\n"))
-    (found,) = read_logs.diagnose_all([asked], web=Web(2, transport=store))
+    (found,) = read_logs.diagnose_all([asked], web=Web(transport=store))
     assert "a-very-secret-value" not in repr(found)
     assert stores.TOKEN not in repr(asked)
 
@@ -290,16 +288,6 @@ def test_a_zip(tmp_path: Path) -> None:
 def test_a_single_log(tmp_path: Path) -> None:
     (tmp_path / "job.log").write_text(CAUSE)
     assert "the cause" in read_logs.diagnose_folder(tmp_path / "job.log", JOB).cause
-
-
-def test_a_huge_file_is_read_at_its_beginning_and_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_logs, "LONGEST_FILE", 2**16)
-    talk = "talk\n" * 40_000
-    (tmp_path / "job.log").write_text(f"{talk}{CAUSE}{talk}")
-    assert "the cause" not in read_logs.diagnose_folder(tmp_path / "job.log", JOB).cause
-    for text in (f"{CAUSE}{talk}", f"{talk}{CAUSE}"):
-        (tmp_path / "job.log").write_text(text)
-        assert "the cause" in read_logs.diagnose_folder(tmp_path / "job.log", JOB).cause
 
 
 @pytest.mark.parametrize("name", ["", "missing", "empty.zip"])

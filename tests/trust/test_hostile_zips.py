@@ -147,14 +147,14 @@ def golden(store: Store, data: bytes) -> collect.GoldenCollection:
     upload = Artifact(1, "logs-a-4711-00000001-0000-4000-8000-000000000000", len(data), False, NOON)
     pairs = match_artifacts.match_uploads([job], [upload], 4711)
     source = GoldenSource("CI run 4711", (job,), pairs, lambda _: Address(f"{store.forge}/artifacts/1", _AUTH))
-    return collect.collect(source, workers=1, web=Web(1, transport=store, sleep=lambda _: None))
+    return collect.collect(source, web=Web(transport=store, sleep=lambda _: None))
 
 
 def cause(store: Store, data: bytes) -> read_logs.Failure:
     store.contents[1] = data
     asked = JobLogs(FailedJob("gpt/a - latest"), Address(f"{store.forge}/1", _AUTH), len(data))
-    web = Web(2, transport=store, sleep=lambda _: None)
-    return read_logs.diagnose_all([asked], hide=Redactor({}).text, web=web, workers=2)[0]
+    web = Web(transport=store, sleep=lambda _: None)
+    return read_logs.diagnose_all([asked], hide=Redactor({}).text, web=web)[0]
 
 
 @pytest.mark.parametrize("ranged", [True, False])

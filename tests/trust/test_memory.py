@@ -103,8 +103,6 @@ ARCHIVES: dict[str, Callable[[], bytes]] = {
         (f"golden_values_dev_p{number}.json", 8, deflated(31 * MB), 31 * MB) for number in range(60))),
     "a million members": lambda: many(1_000_000),
 }  # fmt: skip
-#: Their golden files are within the limits, so they are collected; whether they hold values is judged later.
-SMALL_ENOUGH = ("nested", "golden files, 60 of 31 MB")
 
 
 @pytest.fixture(scope="module")
@@ -121,8 +119,8 @@ def test_an_archive_takes_little_memory(name: str, what: str, store: Store, tmp_
     path = tmp_path / "a.zip"
     path.write_bytes(data)
     taken, reported = grown(what, path if what == "folder" else f"{store.forge}", len(data))
-    assert taken < 200, f"{taken:.0f} MB; {reported}"
-    if what == "golden" and name not in SMALL_ENOUGH:
+    assert taken < 400, f"{taken:.0f} MB; {reported}"
+    if what == "golden" and name != "nested":  # whose golden file is a small one, without values
         assert reported.startswith("0 golden files")
 
 
@@ -132,7 +130,7 @@ def test_archives_of_many_jobs_take_little_memory_together(name: str, what: str,
     store.ranges = True
     data = store.contents[1] = many(16_384) if name == "largest directory" else ARCHIVES[name]()
     taken, reported = grown(what, store.forge, len(data))
-    assert taken < 512, f"{taken:.0f} MB; {reported}"
+    assert taken < 400, f"{taken:.0f} MB; {reported}"
 
 
 # -- answers --------------------------------------------------------------------------------------------------------

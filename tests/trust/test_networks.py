@@ -59,7 +59,7 @@ def ask_registry(url: str) -> object:
 
 
 def ask_for_a_part(url: str) -> object:
-    with Web(1, sleep=lambda _: None) as web:
+    with Web(sleep=lambda _: None) as web:
         return Address(f"{url}/1", {"Authorization": TOKEN}).open(web).part(0, 1)
 
 
@@ -177,7 +177,7 @@ def answering(location: str, asked: list[str], *, asks_for_token: bool = False) 
 
 
 def download(transport: httpx.BaseTransport) -> None:
-    with Web(1, transport=transport, sleep=lambda _: None) as web:
+    with Web(transport=transport, sleep=lambda _: None) as web:
         Address("https://forge.example/1", {"Authorization": TOKEN}).open(web).part(0, 1)
 
 
@@ -209,7 +209,7 @@ def test_no_redirect_leads_inwards_by_a_detour() -> None:
         there = "https://storage.example/" if request.url.host == "127.0.0.1" else "http://127.0.0.1:9/secret"
         return httpx.Response(302, headers={"Location": there})
 
-    with Web(1, transport=httpx.MockTransport(answer), sleep=lambda _: None) as web, pytest.raises(Unreachable):
+    with Web(transport=httpx.MockTransport(answer), sleep=lambda _: None) as web, pytest.raises(Unreachable):
         Address("http://127.0.0.1:8/1").open(web).part(0, 1)
     assert asked == ["http://127.0.0.1:8/1", "https://storage.example/"]
 
@@ -275,7 +275,7 @@ def test_a_redirect_takes_the_token_to_no_other_host(what: str) -> None:
         transport = httpx.MockTransport(answer)
         with GitHub("o/r", {"GITHUB_TOKEN": "ghp_secret"}, transport) as github:
             if what in ("a log", "an artifact"):
-                with Web(1, transport=transport, sleep=lambda _: None) as web:
+                with Web(transport=transport, sleep=lambda _: None) as web:
                     assert REDIRECTED[what](github).open(web).part(0, 100) == b"a log"
             else:
                 with pytest.raises(RunbookError, match="has moved"):

@@ -33,7 +33,7 @@ IMAGE = ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
 
 
 def part(transport: httpx.BaseTransport) -> None:
-    with Web(1, transport=transport, sleep=lambda _: None) as web:
+    with Web(transport=transport, sleep=lambda _: None) as web:
         Address(f"{FORGE}/1").open(web).part(0, 1)
 
 
