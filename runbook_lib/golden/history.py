@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import platformdirs
 
@@ -25,7 +24,7 @@ from runbook_lib.golden.values import BadGoldenFile, GoldenValues, parse
 from runbook_lib.recipes.file_names import FOLDER, GoldenFileName
 from runbook_lib.system.files import make_folder, write
 
-_FORMAT = 1
+_FORMAT = 2
 #: The most commits that are read, newest first, and the size in bytes from which a file is left out.
 _MAX_COMMITS, _MAX_BYTES = 2000, 8 * 2**20
 
@@ -117,8 +116,8 @@ def read(checkout: Checkout, ref: str, cache: Path | None) -> GoldenHistory:
     limits = f"{PRIORS.first_loss:g}-{PRIORS.loss:g}-{PRIORS.window_loss:g}"
     stored = cache / f"{commit}-{_FORMAT}-{limits}.json" if cache else None
     if stored:
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return GoldenHistory(commit, tuple(map(_stored_change, json.loads(stored.read_bytes())["changes"])))
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            return GoldenHistory(commit, tuple(PastChange(*row) for row in json.loads(stored.read_bytes())))
     commits = list_versions(checkout, commit)
     ids = {blob for _, versions in commits for _, blob in versions if blob}
     contents = read_objects(checkout.path, sorted(ids), _MAX_BYTES)
@@ -130,17 +129,8 @@ def read(checkout: Checkout, ref: str, cache: Path | None) -> GoldenHistory:
         rows = [[*vars(change).values()] for change in history.changes]
         with contextlib.suppress(OSError, RunbookError):
             make_folder(stored.parent)
-            write(stored, json.dumps({"changes": rows}, separators=(",", ":")).encode())
+            write(stored, json.dumps(rows, separators=(",", ":")).encode())
     return history
-
-
-def _stored_change(row: list[Any]) -> PastChange:
-    """Return a change stored in the cache.  Raises an error for invalid data."""
-    file, order, costs, losses, mark = row
-    for name, number in (*costs.items(), *losses.items()):
-        if not isinstance(name, str) or not isinstance(number, float | int):
-            raise TypeError(name)
-    return PastChange(str(file), int(order), costs, losses, int(mark))
 
 
 def with_values(

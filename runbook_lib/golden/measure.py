@@ -1,4 +1,4 @@
-"""Measures of a metric's drift: the signed mean known to reviewers, and measures in which every step counts."""
+"""Measures of a metric's drift: the signed mean known to reviewers, and the largest change of a step."""
 
 import math
 from dataclasses import dataclass
@@ -13,37 +13,28 @@ class Measure:
     """The drift of one metric of one file.
 
     ``avg_rel_diff`` is the signed mean of (old − new) / old over the ``n_steps`` shared steps with finite values and
-    \\|old| ≥ 1e-12; the median and the maximum are of its absolute value per step.  ``last_shift`` is the relative
-    change of the mean over the last tenth of the shared steps (at least 5): positive when the new values are larger.
-    ``ratio`` is new to old as the metric is judged (times: median of the steady window; memory: the worse of median and
-    maximum).  None if nothing can be compared.
+    \\|old| ≥ 1e-12; ``max_abs`` is the maximum of its absolute value per step.  ``ratio`` is new to old as the metric
+    is judged (times: median of the steady window; memory: the worse of median and maximum).  None if nothing can be
+    compared.
     """
 
     file: str
     metric: str
     n_steps: int
     avg_rel_diff: float | None
-    median_abs: float | None
     max_abs: float | None
-    last_shift: float | None
     ratio: float | None = None
 
 
 def measure(file: str, metric: str, old: Steps, new: Steps) -> Measure:
     """Measure one metric, as described in Measure."""
     before, after = _shared_values(old, new)
-    last = max(5, len(before) // 10)
-    base = sum(before[-last:])
-    shift = None
-    if abs(base) >= 1e-12:
-        shift = (sum(after[-last:]) - base) / abs(base)
     ratio = _ratio(metric, old, new, before, after)
     differences = [(a - b) / a for a, b in zip(before, after, strict=True) if a >= 1e-12 or a <= -1e-12]
     if not differences:
-        return Measure(file, metric, 0, None, None, None, shift, ratio)
+        return Measure(file, metric, 0, None, None, ratio)
     mean = sum(differences) / len(differences)
-    sizes = sorted(map(abs, differences))
-    return Measure(file, metric, len(sizes), mean, median(sizes), sizes[-1], shift, ratio)
+    return Measure(file, metric, len(differences), mean, max(map(abs, differences)), ratio)
 
 
 def _shared_values(old: Steps, new: Steps) -> tuple[list[float], list[float]]:

@@ -17,11 +17,6 @@ if TYPE_CHECKING:
 #: The buckets of |avg_rel_diff|: the first has only 0, the last everything from its bound.
 _BOUNDS = (0.0, math.ulp(0.0), 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, math.inf)
 BUCKETS = ("== 0", "(0, 1e-6)", "[1e-6, 1e-4)", "[1e-4, 1e-3)", "[1e-3, 1e-2)", "[1e-2, 1e-1)", ">= 1e-1")
-#: The fields of a Measure, then those of its judgement.
-CSV_COLUMNS = (
-    "file", "metric", "n_steps", "avg_rel_diff", "median_abs_rel_diff", "max_abs_rel_diff", "last_shift", "ratio",
-    "verdict", "ci",
-)  # fmt: skip
 _MAX_FILES = 20
 _RANK: Mapping[Verdict, int] = {"refused": 0, "held back": 1, "ambiguous": 2, "refresh": 3, "unchanged": 4}
 
@@ -69,12 +64,12 @@ def in_order(judgements: Iterable[Judgement]) -> tuple[Judgement, ...]:
 
 
 def rows(judgements: Iterable[Judgement]) -> list[dict[str, object]]:
-    """Return one row per (file, metric), with the keys CSV_COLUMNS."""
+    """Return one row per (file, metric): the fields of its Measure, and of its judgement."""
     result: list[dict[str, object]] = []
     for judgement in judgements:
         for measure in judgement.measures:
-            row = (*vars(measure).values(), judgement.verdict, judgement.ci.get(measure.metric, ""))
-            result.append(dict(zip(CSV_COLUMNS, row, strict=True)))
+            ci = judgement.ci.get(measure.metric, "")
+            result.append({**vars(measure), "verdict": judgement.verdict, "ci": ci})
     return result
 
 

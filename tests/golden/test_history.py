@@ -46,7 +46,7 @@ def test_a_cache_only_saves_time(root, tmp_path):
     past = history.read(checkout, "v3", cache)
     assert history.read(checkout, "v3", cache) == past
     (stored,) = cache.iterdir()
-    for damaged in ("", "[]x", "[[1]]", "{}", '{"a": 1}', "null", '{"changes": [["f", "x", {}, {}, 0]]}'):
+    for damaged in ("", stored.read_text()[:-9], "[[1]]", "null"):
         stored.write_text(damaged)
         assert history.read(checkout, "v3", cache) == past
     cache.joinpath("file").write_text("")

@@ -221,12 +221,9 @@ def test_measures():
     found = measure(FILE, "x", old, new)
     assert found.n_steps == 3
     assert found.avg_rel_diff == pytest.approx(0.0, abs=1e-12)
-    assert (found.median_abs, found.max_abs) == (pytest.approx(0.1), pytest.approx(0.1))
+    assert found.max_abs == pytest.approx(0.1)
     even = measure(FILE, "x", {1: 1.0, 2: 1.0, 3: 1.0, 4: 1.0}, {1: 1.0, 2: 1.1, 3: 0.7, 4: 1.4})
-    assert even.median_abs == pytest.approx(0.2)
     assert even.avg_rel_diff == pytest.approx(-0.05)
-    late = measure(FILE, "x", dict.fromkeys(range(100), 1.0), {s: 1.0 if s < 90 else 1.5 for s in range(100)})
-    assert (late.median_abs, late.last_shift) == (0.0, pytest.approx(0.5))
     assert measure(FILE, "x", {1: 0.0}, {1: 1.0}).avg_rel_diff is None
 
 

@@ -18,7 +18,7 @@ def judged(*values, metric="iteration-time", ratio=5.0, verdict="held back"):
             file,
             verdict,
             (ReviewReason(metric, "worse", 2.0),),
-            (Measure(file, metric, 3, value, abs(value), abs(value), 0.0, ratio),),
+            (Measure(file, metric, 3, value, abs(value), ratio),),
         )
         for file, value in zip(FILES, values, strict=False)
     ]

@@ -29,7 +29,7 @@ def files(ratios, metric=TIME, **more):
 
 
 def changed(file, ratios):
-    measures = (Measure(file, "lm loss", 50, 0.0, 0.0, 0.0, 0.0),)
+    measures = (Measure(file, "lm loss", 50, 0.0, 0.0),)
     costs = {metric: math.log(ratio) for metric, ratio in ratios.items()}
     return Judgement(file, "refresh", measures=measures, costs=costs)
 
