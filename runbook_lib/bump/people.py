@@ -82,11 +82,11 @@ def _tested(jobs: Iterator[WorkflowJob] | tuple[WorkflowJob, ...]) -> set[str]:
 def _unrefreshed(branch: BumpBranch, head: str) -> Iterator[str]:
     """Yield which golden values only GitLab's tests write, and no commit of the bump has refreshed; and how to."""
     checkout, bump = branch.checkout, branch.bump
-    files, tests = golden_tests(checkout, head)
+    files, rows = golden_tests(checkout, head)
     fork = checkout.merge_base(head, branch.base_commit) or branch.base_commit
     refreshed = changed_files(checkout, fork, head)
     platforms: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for file in coverage.coverage(files, tests, refreshed, bump.image_type):
+    for file in coverage.coverage(files, rows, refreshed, bump.image_type):
         if file.kind == "gitlab":
             platforms[pipeline_scope(file.scopes)][file.platform or "any platform"] += 1
     for scope, counts in sorted(platforms.items()):

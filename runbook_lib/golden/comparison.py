@@ -15,7 +15,7 @@ from runbook_lib.golden import collect as artifacts
 from runbook_lib.golden.attempts import read_attempts
 from runbook_lib.golden.bisect_offer import ImageSearches, look_searches
 from runbook_lib.golden.collect import CollectionProblem, GoldenCollection, GoldenSource
-from runbook_lib.golden.coverage import Coverage, ScopedTest, scoped_tests
+from runbook_lib.golden.coverage import Coverage, golden_files
 from runbook_lib.golden.coverage import coverage as coverage_of
 from runbook_lib.golden.diff import LINT
 from runbook_lib.golden.form import examine
@@ -34,6 +34,7 @@ from runbook_lib.recipes.file_names import (
     path_of,
     short_name,
 )  # fmt: skip
+from runbook_lib.recipes.rows import RecipeRow
 from runbook_lib.record import archive
 from runbook_lib.world.bump_branch import BumpBranch
 
@@ -118,14 +119,16 @@ def read(ci_run: ChosenRun, *, report: Callable[[str], object] = print) -> Golde
     collection = artifacts.collect(source, known=known, progress=progress)
     new = _measured(branch, collection)
     records = ci_run.pull_request.records
-    tests, warnings = _read_tests(branch, paths)
-    used = {test.golden for test in tests} | {baseline_of(test.model, test.case) for test in tests}
+    listed = [path for path in paths if path.startswith(f"{recipes.FOLDER}/") and path.endswith((".yaml", ".yml"))]
+    rows, warnings = recipes.read_all(branch.texts(listed))
+    warnings += recipes.problems(rows)
+    used = {file for row in rows for file in (*golden_files(row), baseline_of(row.model, row.case))}
     for name in new:
         if name.replace("_2nd.json", ".json") not in used:
             warnings.append(f"No recipe uses {name}: CI will not compare anything with it.")
     return GoldenReadings(
         ci_run, collection, read_table(branch, new), read_history(branch), read_attempts(ci_run),
-        _rejected(ci_run, new), _coverage(source, collection, known, tests), tuple(warnings),
+        _rejected(ci_run, new), _coverage(source, collection, known, rows), tuple(warnings),
         next((str(inputs["digest"]) for inputs in archive.inputs_of(records) if inputs.get("digest")), ""),
         look_searches(branch, records),
     )  # fmt: skip
@@ -177,18 +180,6 @@ def require_known(branch: BumpBranch, decisions: Decisions) -> None:
         acceptance.require_known(decisions, sorted(map(short_name, _golden_paths(_list_paths(branch)))))
 
 
-def _read_tests(branch: BumpBranch, paths: Iterable[str]) -> tuple[list[ScopedTest], list[str]]:
-    """Return the tests of the recipes, and sentences about unreadable parts."""
-    tests: list[ScopedTest] = []
-    warnings: list[str] = []
-    listed = [path for path in paths if path.startswith(f"{recipes.FOLDER}/") and path.endswith((".yaml", ".yml"))]
-    for path, text in branch.texts(listed).items():
-        of_recipe, problems = scoped_tests(path, text or "")
-        tests += of_recipe
-        warnings += problems
-    return tests, warnings
-
-
 def _rejected(ci_run: ChosenRun, new: Mapping[str, str]) -> frozenset[str]:
     """Return the measured files that fail CI's comparison with those in the tested commit."""
     checkout = ci_run.branch.checkout
@@ -213,7 +204,7 @@ def _golden_paths(paths: Iterable[str]) -> frozenset[str]:
 
 
 def _coverage(
-    source: GoldenSource, collection: GoldenCollection, known: AbstractSet[str], tests: Sequence[ScopedTest]
+    source: GoldenSource, collection: GoldenCollection, known: AbstractSet[str], recipe_rows: Sequence[RecipeRow]
 ) -> tuple[Coverage, ...]:
     """Return the coverage: files that the run uploaded, and those of jobs that passed with our values."""
     measured = {file.path for file in collection.files}
@@ -227,7 +218,7 @@ def _coverage(
         certain = job.platform or finished[job.model, job.test_case] >= len(platforms)
         (measured if certain else unsure).update(files)
     rows = []
-    for row in coverage_of(map(short_name, known), tests, set(map(short_name, measured)), source.environment):
+    for row in coverage_of(map(short_name, known), recipe_rows, set(map(short_name, measured)), source.environment):
         if not row.covered and path_of(row.file) in unsure:
             row = replace(
                 row, kind="platform", reason="it ran on one of its platforms, but the run does not report which"

@@ -6,14 +6,13 @@ GitHub runs only L0 and L1.
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from runbook_lib import notebooks
-from runbook_lib.errors import CannotTell
-from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.file_names import GoldenFileName
+from runbook_lib.recipes.rows import RecipeRow
 
 #: GitHub's tiers by scope; all other scopes run on GitLab, or only when named.
 GITHUB = {"mr-github-slim": "L0", "mr-github": "L1", "L0": "L0", "L1": "L1"}
@@ -33,22 +32,6 @@ ON_GITLAB = {"nightly": "nightly", "L2": "nightly", "weekly": "weekly", "L3": "w
 
 
 @dataclass(frozen=True)
-class ScopedTest:
-    """A test case of a recipe in one environment, scope and platform."""
-
-    model: str
-    case: str
-    environment: str
-    scope: str
-    platform: str
-
-    @property
-    def golden(self) -> str:
-        """Return the golden file that the test compares with; a ``_2nd`` file belongs to the test too."""
-        return f"{self.model}/{self.case}/golden_values_{self.environment}_{self.platform}.json"
-
-
-@dataclass(frozen=True)
 class Coverage:
     """A golden file and the scopes that refresh it.  If it is not covered, ``reason`` says why."""
 
@@ -64,26 +47,25 @@ class Coverage:
         return self.kind == "covered"
 
 
-def scoped_tests(recipe: str, text: str) -> tuple[list[ScopedTest], list[str]]:
-    """Return the tests of one recipe, and sentences about its unreadable parts, which are left out."""
-    try:
-        rows = recipes.rows(recipe, text)
-    except CannotTell as error:
-        return [], [f"{error} Its golden files count as unused."]
-    tests = []
-    for row in rows:
-        for environment, scope, platform in itertools.product(row.environments, row.scopes, row.platforms):
-            tests.append(ScopedTest(row.model, row.case, environment, scope.value, platform))
-    return tests, sorted(set(recipes.problems(rows)))
+def golden_files(row: RecipeRow) -> Iterator[str]:
+    """Yield the golden files that a row's tests compare with; a ``_2nd`` file belongs to the test too."""
+    for environment, platform in itertools.product(row.environments, row.platforms):
+        yield f"{row.model}/{row.case}/golden_values_{environment}_{platform}.json"
+
+
+def is_on_github(row: RecipeRow) -> bool:
+    """Return True if GitHub runs a row's tests."""
+    return any(scope.value in GITHUB for scope in row.scopes)
 
 
 def coverage(
-    files: Iterable[str], tests: Iterable[ScopedTest], refreshed: Iterable[str], environment: str
+    files: Iterable[str], rows: Iterable[RecipeRow], refreshed: Iterable[str], environment: str
 ) -> list[Coverage]:
     """Return the golden files of an image type, sorted by name, and for each if the ``refreshed`` files cover it."""
     scopes_by_file: dict[str, set[str]] = {}
-    for test in tests:
-        scopes_by_file.setdefault(test.golden, set()).add(test.scope)
+    for row in rows:
+        for file in golden_files(row):
+            scopes_by_file.setdefault(file, set()).update(scope.value for scope in row.scopes)
     refreshed = set(refreshed)
     result = []
     for file in sorted(files):

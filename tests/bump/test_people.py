@@ -11,6 +11,7 @@ from runbook_lib.bump import people
 from runbook_lib.bump.after_merge.uncovered import golden_tests
 from runbook_lib.clients.github.ci_status import CiStatus
 from runbook_lib.clients.github.models import WorkflowJob, WorkflowRun
+from runbook_lib.golden.coverage import golden_files
 from runbook_lib.recipes.file_names import FOLDER
 from runbook_lib.world import bump_branch
 
@@ -69,8 +70,9 @@ def test_golden_values_that_nobody_has_refreshed_have_the_command_that_would(wor
     assert "golden files (2 on dgx_h100) of GitLab's scope nightly" in before
     assert "internal-ci.ipynb -r tag 26.04-py3 -r tests nightly" in before
     assert "05-golden-values.ipynb -r tag 26.04-py3 -r source gitlab" in before
-    files, tests = golden_tests(world.checkout, "main")
-    nightly = next(test.golden for test in tests if test.scope == "nightly" and test.golden in files)
+    files, rows = golden_tests(world.checkout, "main")
+    named = [file for row in rows if "nightly" in [scope.value for scope in row.scopes] for file in golden_files(row)]
+    nightly = next(file for file in named if file in files)
     world.commit_on("bump/main/dev-26.04-py3", f"{FOLDER}/{nightly}", "{}\n")
     (after,) = told()
     assert "1 golden file (1 on dgx_h100)" in after

@@ -1,52 +1,23 @@
+from dataclasses import replace
+
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from runbook_lib.golden.coverage import ScopedTest, coverage, scoped_tests
-
-RECIPE = """\
-spec: {model: gpt, platforms: dgx_a100}
-products:
-  - test_case: [one, ignored]
-    products:
-      - {environment: [dev, lts], scope: [mr-github, nightly], platforms: [dgx_h100]}
-      - {environment: [dev], scope: [weekly], cadence: [weekly]}
-  - test_case: [two]
-    products:
-      - {environment: [dev], scope: [mr], platforms: ["dg  x_h100"]}
-"""
+from runbook_lib.golden.coverage import coverage, golden_files
+from runbook_lib.recipes.rows import RecipeRow
+from runbook_lib.text.yaml_spans import Cell
 
 
-@pytest.mark.parametrize("text", ["", "a", "[]", "{}", "spec: {}", "spec: {}\nproducts: [1, {test_case: x}]"])
-def test_no_rows(text):
-    assert scoped_tests("r", text) == ([], [])
+def row(*scopes, platform="dgx_h100"):
+    cells = tuple(Cell(scope, 0, 0, 1) for scope in scopes)
+    return RecipeRow("r.yaml", 1, "gpt", "one", ("dev", "lts"), (platform,), cells)
 
 
-def test_rows_are_the_cartesian_product():
-    found, problems = scoped_tests("r.yaml", RECIPE)
-    assert [(row.case, row.environment, row.scope, row.platform) for row in found] == [
-        ("one", "dev", "mr-github", "dgx_h100"),
-        ("one", "dev", "nightly", "dgx_h100"),
-        ("one", "lts", "mr-github", "dgx_h100"),
-        ("one", "lts", "nightly", "dgx_h100"),
-        ("one", "dev", "weekly", "dgx_a100"),
-        ("two", "dev", "mr", "dg  x_h100"),
-    ]
-    assert found[0].golden == "gpt/one/golden_values_dev_dgx_h100.json"
-    assert len(problems) == 2
-    assert "'dg  x_h100'" in problems[1]
-
-
-def test_a_recipe_that_is_not_yaml_is_named():
-    assert "r.yaml cannot be read: it does not parse as YAML" in scoped_tests("r.yaml", "a: [")[1][0]
-
-
-@given(st.text())
-def test_a_text_that_cannot_be_read_is_reported_with_its_recipe(text):
-    for recipe in (text, f"spec: {{}}\nproducts: [{text}]"):
-        tests, problems = scoped_tests("recipes/r.yaml", recipe)
-        assert all("recipes/r.yaml" in problem for problem in problems)
-        assert all(isinstance(value, str) for test in tests for value in vars(test).values())
+def test_the_files_of_a_row_are_of_each_environment_and_platform():
+    found = list(golden_files(replace(row(), platforms=("dgx_h100", "dgx_a100"))))
+    assert found == [
+        f"gpt/one/golden_values_{environment}_{platform}.json"
+        for environment in ("dev", "lts") for platform in ("dgx_h100", "dgx_a100")
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -64,15 +35,13 @@ def test_a_text_that_cannot_be_read_is_reported_with_its_recipe(text):
 )
 def test_why_a_file_is_not_covered(scopes, platform, covered, reason):
     file = f"gpt/one/golden_values_dev_{platform}.json"
-    used = [ScopedTest("gpt", "one", "dev", scope, platform) for scope in scopes]
     others = [file.replace("dev", "lts"), "gpt/one/model_config.yaml"]
-    (found,) = coverage([file, *others], used, [file] if covered else [], "dev")
+    (found,) = coverage([file, *others], [row(*scopes, platform=platform)], [file] if covered else [], "dev")
     assert (found.file, found.scopes, found.platform, found.covered) == (file, tuple(sorted(scopes)), platform, covered)
     assert found.reason.startswith(reason)
     assert bool(found.reason) == (not covered)
 
 
 def test_the_second_file_of_a_resume_test_belongs_to_its_first():
-    used = [ScopedTest("gpt", "one", "dev", "mr", "dgx_h100")]
-    (found,) = coverage(["gpt/one/golden_values_dev_dgx_h100_2nd.json"], used, [], "dev")
+    (found,) = coverage(["gpt/one/golden_values_dev_dgx_h100_2nd.json"], [row("mr")], [], "dev")
     assert found.scopes == ("mr",)

@@ -9,11 +9,12 @@ import pytest
 from runbook_lib.git.blobs import read_objects
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import baselines, history, summary
-from runbook_lib.golden.coverage import GITHUB, coverage, scoped_tests
+from runbook_lib.golden.coverage import GITHUB, coverage, golden_files
 from runbook_lib.golden.diff import GoldenFiles, compare, of_revision
 from runbook_lib.golden.judge import judge
 from runbook_lib.golden.values import BadGoldenFile, parse
 from runbook_lib.recipes.file_names import has_values, is_baseline, path_of
+from runbook_lib.recipes.rows import problems, read_all
 
 pytestmark = pytest.mark.replay
 
@@ -184,13 +185,16 @@ def test_the_rows_of_all_recipes_of_main(megatron_lm):
     checkout = Checkout.open(megatron_lm)
     listed = checkout.git("ls-tree", "-r", "--name-only", "--full-tree", MAIN, "tests/test_utils/recipes").splitlines()
     texts = checkout.read([path for path in listed if path.endswith(".yaml")], MAIN)
-    read = [scoped_tests(path, text) for path, text in texts.items()]
-    used = [row for found, _ in read for row in found]
-    dev = Counter((GITHUB.get(row.scope, row.scope), row.platform) for row in used if row.environment == "dev")
+    used, errors = read_all(texts)
+    scoped = [(scope.value, file) for row in used for scope in row.scopes for file in golden_files(row)]
+    dev = Counter(
+        (GITHUB.get(scope, scope), file.rpartition("_dev_")[2].removesuffix(".json"))
+        for scope, file in scoped if "_dev_" in file
+    )  # fmt: skip
     assert (dev["L1", "dgx_h100"], dev["L1", "dgx_gb200"]) == (77, 31)
     assert dev["L0", "dgx_h100"] + dev["L0", "dgx_gb200"] == 12
-    assert Counter(row.scope for row in used)["mr"] == 152
+    assert Counter(scope for scope, _ in scoped)["mr"] == 152
     # The one typo of a platform, and two entries that name a second test.
-    assert [len(problems) for _, problems in read if problems] == [1, 1, 1]
+    assert (errors, len(problems(used))) == ([], 3)
     found = coverage(of_revision(megatron_lm, MAIN).contents, used, [], "dev")
     assert all(one.reason and not one.covered for one in found)

@@ -1,5 +1,6 @@
 """The golden files that a merged pull request's run did not compare, and the commands that refresh them."""
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -13,21 +14,21 @@ from runbook_lib.golden import ci_runs, coverage
 from runbook_lib.notebooks import GOLDEN_VALUES
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.file_names import FOLDER, GoldenFileName
+from runbook_lib.recipes.rows import RecipeRow
 from runbook_lib.world import bump_pull
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.commands import command
 from runbook_lib.world.ports import Forge
 
 
-def golden_tests(checkout: Checkout, commit: str) -> tuple[list[str], list[coverage.ScopedTest]]:
-    """Return the golden files of a commit, relative to their folder, and the tests of its recipes."""
+def golden_tests(checkout: Checkout, commit: str) -> tuple[list[str], list[RecipeRow]]:
+    """Return the golden files of a commit, relative to their folder, and the rows of its recipes."""
     listed = commit_changes.list_files(checkout, commit, FOLDER, recipes.FOLDER)
     golden = [path for path in listed if path.startswith(FOLDER) and GoldenFileName.of_path(path)]
     recipe_paths = [path for path in listed if path.startswith(recipes.FOLDER) and path.endswith((".yaml", ".yml"))]
-    tests: list[coverage.ScopedTest] = []
-    for path, text in checkout.read(recipe_paths, commit).items():
-        tests += coverage.scoped_tests(path, text or "")[0]
-    return [path.removeprefix(f"{FOLDER}/") for path in golden], tests
+    return [path.removeprefix(f"{FOLDER}/") for path in golden], recipes.read_all(checkout.read(recipe_paths, commit))[
+        0
+    ]
 
 
 def changed_files(checkout: Checkout, before: str, after: str) -> set[str]:
@@ -50,13 +51,13 @@ def uncovered_rows(
     merge, whose own golden files are covered, and ``pipeline`` the base branch's GitLab pipeline, 0 for none.
     """
     bump, problem = branch.bump, ""
-    files, tests = golden_tests(branch.checkout, branch.base_commit)
+    files, rows_of_recipes = golden_tests(branch.checkout, branch.base_commit)
     compared = changed_files(branch.checkout, f"{merge}^", merge)
     try:
-        compared |= compared_files(branch, github, files, tests)
+        compared |= compared_files(branch, github, files, rows_of_recipes)
     except RunbookError as error:
         problem = f"Which golden files the pull request's run compared is unknown. {error}"
-    covered = coverage.coverage(files, tests, compared, bump.image_type)
+    covered = coverage.coverage(files, rows_of_recipes, compared, bump.image_type)
     if problem:
         covered = [file for file in covered if file.kind != "not produced"]  # that is known only of a run
     rows = coverage.coverage_rows(covered, {**coverage.COMMANDS, "gitlab": ""})
@@ -70,7 +71,7 @@ def uncovered_rows(
 
 
 def compared_files(
-    branch: BumpBranch, github: Forge | None, files: Sequence[str], tests: Sequence[coverage.ScopedTest]
+    branch: BumpBranch, github: Forge | None, files: Sequence[str], recipe_rows: Sequence[RecipeRow]
 ) -> set[str]:
     """Return the golden files, relative to their folder, that the pull request's run compared.
 
@@ -82,8 +83,9 @@ def compared_files(
     counts = Counter((test.model, test.test_case) for test in tested if test.state in ("passed", "failed"))
     compared: set[str] = set()
     for name, count in counts.items():
-        of_test = (test.golden for test in tests if (test.model, test.case) == name and test.scope in coverage.GITHUB)
-        golden = {file for file in of_test if f"golden_values_{branch.bump.image_type}_" in file}
+        of_test = (row for row in recipe_rows if (row.model, row.case) == name and coverage.is_on_github(row))
+        of_rows = itertools.chain.from_iterable(map(coverage.golden_files, of_test))
+        golden = {file for file in of_rows if f"golden_values_{branch.bump.image_type}_" in file}
         # GB200 jobs have the same names as H100 jobs; they come last, because they run only for maintainers.
         compared.update(sorted(golden, key=lambda file: "gb200" in file)[:count])
     return compared | ({file.replace(".json", "_2nd.json") for file in compared} & set(files))
