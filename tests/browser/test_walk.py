@@ -69,7 +69,7 @@ def test_from_the_start_page_to_ready_to_merge(lab: Lab, tab: Tab) -> None:
     world = lab.world()
     assert len(world.forge().pulls(state="all")) == 1
     titles = [it.title for it in world.forge().list_issues()]
-    assert len([it for it in titles if it.startswith(("CI failure with base image", "CI failure on main"))]) == 2
+    assert len([it for it in titles if it.startswith("🐛 CI failure: ")]) == 2
 
 
 def test_a_divergence_ends_in_do_not_merge(lab: Lab, tab: Tab) -> None:

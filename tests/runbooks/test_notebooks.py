@@ -217,9 +217,7 @@ def test_the_complete_loop_to_ready_to_merge(world: PracticeWorld) -> None:
     assert third.summary == second.summary
     assert fingerprint(world) == before
     titles = [issue.title for issue in world.forge().list_issues()]
-    assert (
-        len([title for title in titles if title.startswith(("CI failure with base image", "CI failure on main"))]) == 2
-    )
+    assert len([title for title in titles if title.startswith("🐛 CI failure: ")]) == 2
     assert verify(Path(os.environ["RUNBOOK_AUDIT"]))[0] == []
 
 

@@ -22,7 +22,7 @@ GOLDEN = {
     for platform in ("h100", "gb200")
 } | {f"{_CASES}hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json"}
 RECIPES = {"tests/test_utils/recipes/h100/gpt.yaml", "tests/test_utils/recipes/h100/moe.yaml"}
-FILED = ("CI failure with base image", "CI failure on main")
+FILED = "🐛 CI failure: "
 _TAGS = re.compile(r"nvcr\.io/nvidia/pytorch:(26\.0[24]-py3)")
 
 
