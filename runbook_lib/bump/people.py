@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from datetime import timedelta
 
 from runbook_lib import display, notebooks
@@ -10,6 +11,7 @@ from runbook_lib.bump.after_merge.uncovered import changed_files, golden_tests, 
 from runbook_lib.clients.github.ci_status import CiStatus, branch_of, on_base
 from runbook_lib.clients.github.models import Pull, WorkflowJob
 from runbook_lib.errors import RunbookError
+from runbook_lib.failures import quarantines
 from runbook_lib.golden import coverage
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.commands import command
@@ -39,7 +41,8 @@ def left_to_people(
     if repository.ci.workflow:
         try:
             yield from _around(github, pull)
-            yield from _queue(github, pull, repository.ci.workflow, progress())
+            off = {str(row["test"]) for row in quarantines.quarantined_since_fork(branch, pull.head_sha)}
+            yield from _queue(github, pull, repository.ci.workflow, progress(), off)
         except RunbookError as error:
             yield f"Look for open pull requests that this one concerns, and what only the merge queue tests: {error}"
     if sentence := repository.ci.syncs.get(pull.base_ref):
@@ -60,8 +63,11 @@ def _around(github: Forge, pull: Pull) -> Iterator[str]:
             yield f"#{other.number} changes {display.first_names(same)} too: whichever is merged last needs an update."
 
 
-def _queue(github: Forge, pull: Pull, workflow: str, status: CiStatus) -> Iterator[str]:
-    """Yield what only the merge queue will test, according to its newest finished run into the base."""
+def _queue(github: Forge, pull: Pull, workflow: str, status: CiStatus, off: AbstractSet[str]) -> Iterator[str]:
+    """Yield what only the merge queue will test, according to its newest finished run into the base.
+
+    ``off`` are the tests that the bump itself switches off.
+    """
     if status.run is None:
         return
     runs = github.runs(event="merge_group", since=status.run.created - _RECENT)
@@ -70,6 +76,7 @@ def _queue(github: Forge, pull: Pull, workflow: str, status: CiStatus) -> Iterat
         yield "What only the merge queue will test is unknown: no recent run of it was found."
         return
     names = sorted(_tested(github.jobs(newest.id)) - _tested(status.jobs))
+    names = [name for name in names if name.partition(" - ")[0] not in off]
     known = f"CI run {newest.id} of {newest.created:%Y-%m-%d} there"
     jobs = f"{display.first_names(names)} (as in {known})" if names else f"no other job ({known} had none)"
     yield f"Only the merge queue will test the merge with what is merged before it, and {jobs}."

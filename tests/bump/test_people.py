@@ -46,7 +46,11 @@ QUEUED = run(2, "gh-readonly-queue/main/pr-6-abc")
 @pytest.mark.parametrize(
     ("runs", "jobs", "words"),
     [
-        ([QUEUED], ["unit", "gb200", "formatting"], "before it, and formatting, gb200 (as in CI run 2 of 2026-11-27"),
+        (
+            [QUEUED],
+            ["unit", "gb200", "gpt/x - latest", "gpt/y - latest"],
+            "before it, and gb200, gpt/y - latest (as in CI run 2 of 2026-11-27",
+        ),
         ([QUEUED], ["unit"], "no other job (CI run 2 of 2026-11-27 there had none)"),
         ([run(3, QUEUED.head_branch, "in_progress"), run(4, "gh-readonly-queue/dev/pr-6-abc")], [], "is unknown"),
     ],
@@ -56,7 +60,7 @@ def test_what_only_the_merge_queue_will_test_is_named(runs: list[WorkflowRun], j
     tested = (job("unit"), job("gb200", "skipped"))
     status = CiStatus("passed", "a" * 40, run(1, "pull-request/7"), tested, "")
     pull: Any = SimpleNamespace(base_ref="main")
-    (told,) = people._queue(forge, pull, "CI", status)
+    (told,) = people._queue(forge, pull, "CI", status, {"gpt/x"})
     assert words in told
 
 
