@@ -80,30 +80,6 @@ while [[ $1 == --* ]]; do
     shift
 done
 """
-_SRUN = """\
-#!/bin/bash
-# Pyxis by buildah and chroot: the image and its file system are real, the isolation is not Enroot's.
-[ "$1" != --help ] || { echo --container-image; exit; }
-while [[ $1 == --* ]]; do
-    case $1 in
-    --container-image=*) image=${1#*=} ;;
-    --container-mounts=*) mounts=${1#*=} ;;
-    --container-* | --no-container-*) ;;
-    *) words+=("$1") ;;
-    esac
-    shift
-done
-exec REAL "${words[@]}" enter "$mounts" "${image/\\#//}" "$@"
-"""
-_ENTER = """\
-#!/bin/bash
-IFS=, read -ra binds <<<"$1"
-options=("${binds[@]/#/--volume=}")
-shift
-while IFS= read -r variable; do options+=("--env=$variable"); done < <(
-    env | grep -E '^(SLURM_|MASTER_|NNODES=|NODE_RANK=|GPUS_PER_NODE=|WORLD_SIZE=)'
-)
-"""
 _RUN = """\
 image=$1
 shift
@@ -113,13 +89,11 @@ buildah run --isolation=chroot "${options[@]}" "$container" -- "$@"
 """
 
 
-def write_runners(folder: Path) -> None:
-    """Write the stand-ins for docker and for Slurm with Pyxis into a folder for PATH."""
+def write_docker(folder: Path) -> None:
+    """Write the stand-in for docker into a folder for PATH."""
     folder.mkdir(parents=True, exist_ok=True)
-    srun = _SRUN.replace("REAL", shutil.which("srun") or "srun")
-    for name, text in {"docker": _DOCKER + _RUN, "enter": _ENTER + _RUN, "srun": srun}.items():
-        (folder / name).write_text(text)
-        (folder / name).chmod(0o755)
+    (folder / "docker").write_text(_DOCKER + _RUN)
+    (folder / "docker").chmod(0o755)
 
 
 class ComponentImages:

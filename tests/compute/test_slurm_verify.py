@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import tarfile
 import time
 from collections.abc import Callable, Iterator
@@ -165,6 +164,7 @@ def test_a_test_that_cannot_run_is_left_out_and_reported(world: World) -> None:
     [
         ({"partition": "gone"}, "invalid partition specified: gone"),
         ({"least_gpus": 64}, "node configuration is not available"),
+        ({"options": ("--reservation=gone",)}, "reservation is invalid"),
         ({"image": "/a.sqsh"}, "Pyxis"),
     ],
 )
@@ -181,25 +181,6 @@ def test_problems_with_the_cluster_are_reported_before_anything_is_submitted(
     assert of("planned", entries) == []
     assert any(named in sentence for sentence in sentences("warning", entries))
     assert named in sentences("done", entries)[-1]
-
-
-@needs_slurm
-def test_a_data_folder_missing_from_the_container_is_reported(world: World) -> None:
-    recipe = world.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
-    recipe.write_text(recipe.read_text().replace("set -e", "ls /mnt/artifacts"))
-    world.checkout.git("commit", "-q", "-a", "-m", "two")
-    site = replace(world.site, image="/a.sqsh")
-    assert "/mnt/artifacts" in world.plan(site=site).problems[0]
-    plan = world.plan(site=replace(site, mounts=((str(world.folder), "/mnt/artifacts"),)))
-    assert not any("/mnt/artifacts" in problem for problem in plan.problems)
-
-
-@needs_slurm
-def test_a_missing_environment_and_a_path_of_one_machine_are_reported(world: World) -> None:
-    (world.checkout.path / ".venv").rmdir()
-    plan = world.plan(site=replace(world.site, results="/dev/shm/runbook", shared=False))
-    assert any("`uv sync`" in problem for problem in plan.problems)
-    assert any("/dev/shm (tmpfs)" in problem for problem in plan.problems)
 
 
 def test_a_script_that_needs_a_container_is_a_problem_without_an_image(alone: World) -> None:
@@ -250,15 +231,6 @@ def test_one_test_that_cannot_run_here_is_left_out_and_the_others_are_planned(wo
     assert "configuration is not available" in obstacles["bert"]
     assert "/opt/megatron-lm" in obstacles["t5"]
     assert "the same name" in obstacles["gpt"]
-
-
-@needs_slurm
-def test_a_missing_image_and_missing_mounts_are_reported(world: World) -> None:
-    site = replace(world.site, image="/no/such.sqsh", mounts=(("/no/data", "/data"), (str(world.folder), "/x")))
-    for shared in (False, True):
-        plan = world.plan(site=replace(site, shared=shared))
-        reported = " ".join(plan.warnings if shared else plan.problems)
-        assert re.findall(r"(/no/\S+) does not exist", reported) == ["/no/such.sqsh", "/no/data"]
 
 
 # -- on the cluster ------------------------------------------------------------------------------------------------
@@ -328,15 +300,6 @@ def test_a_job_that_a_killed_run_planned_is_submitted_by_the_next(
     outcomes, entries = world.go(world.plan(tests="good"), wait=True)
     assert (outcomes["good"].word, outcomes["good"].now.job.folder.name) == ("passed", "1")
     assert (len(of("effect", entries)), world.slurm.calls.count("sbatch")) == (1, 1)
-
-
-@needs_slurm
-def test_a_job_that_slurm_would_reject_is_planned_again_with_new_parameters(world: World) -> None:
-    with pytest.raises(Refused, match="reservation is invalid"):
-        world.go(world.plan(tests="good", site=replace(world.site, options=("--reservation=gone",))))
-    plan = world.plan(tests="good")
-    assert cases(plan) == ["good"]
-    assert "--reservation" not in plan.show().text
 
 
 @needs_slurm

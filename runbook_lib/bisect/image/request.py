@@ -89,13 +89,6 @@ class BisectRequest:
         facts += [f"{name}={version}" for name, version in self.components.items()]
         return hashlib.sha256(json.dumps([*facts, self.higher_is_better]).encode()).hexdigest()[:12]
 
-    @property
-    def inputs(self) -> dict[str, object]:
-        """The parameters as stored in the record."""
-        components = ", ".join(f"{name}={version}" for name, version in self.components.items())
-        facts = {**vars(self), "subject": "", "test": self.subject, "components": components}
-        return {name: str(value) for name, value in facts.items() if value != ""}
-
 
 def parse(bump: Bump, given: SearchOptions, site: Site, *, practice: bool = False) -> BisectRequest | None:
     """Return the search that the parameters describe; None if no image is suspected.  Raises Refused."""

@@ -104,6 +104,8 @@ class BisectImage:
         if facts is None:
             idle = "Nothing is planned. Give good, the newest tag that works, and tag, one that does not."
             return Plan(Outcome(idle), (display.note(idle),), on_branch=False)
-        inputs = {**facts.request.inputs, "ledger": str(facts.ledger.path)}
+        request, ledger = facts.request, str(facts.ledger.path)
+        inputs = {"test": request.subject, "where": request.where, "image": request.image, "ledger": ledger}
+        inputs |= {f"old {name}": version for name, version in request.components.items()}
         evidence = Evidence(inputs, warnings=() if bump.apply else facts.problems)
         return Plan(Outcome(""), (facts.show(),), (Searched(facts),), evidence=evidence, on_branch=False)

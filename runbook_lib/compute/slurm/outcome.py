@@ -1,13 +1,14 @@
 """The outcome of a test of a matrix and its cause: from Slurm's state, the logs of all ranks, and its golden values."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from runbook_lib import display
 from runbook_lib.compute.slurm.client import OVER
 from runbook_lib.compute.slurm.jobs import GONE, ObservedTest, log_tail
+from runbook_lib.compute.slurm.selection import config_of, expected_names
 from runbook_lib.errors import CannotTell
 from runbook_lib.failures import known_problems, read_logs
 from runbook_lib.failures.failure import FailedJob, Failure
@@ -102,25 +103,21 @@ class MatrixOutcome:
         return shown + display.notes(sentences)
 
 
-def conclude(
-    now: ObservedTest, old: Mapping[str, str | None], expected: Sequence[str], config: str | None
-) -> MatrixOutcome:
-    """Return the outcome of a test.
-
-    ``old`` are texts of golden files by name, ``expected`` the names of the files that it should write, ``config`` is
-    the text of its settings.
-    """
+def conclude(now: ObservedTest, texts: Mapping[str, str | None]) -> MatrixOutcome:
+    """Return the outcome of a test.  ``texts`` are the commit's settings and golden files by path."""
     if not now.over:
         return MatrixOutcome(now)
-    judgements, written = _golden_values(now, old, config)
-    missing = tuple(name for name in expected if name not in written)
+    path = config_of(now.job.test)
+    old = {name.removeprefix(path.removesuffix("model_config.yaml")): text for name, text in texts.items()}
+    judgements, written = _golden_values(now, old, texts.get(path))
+    missing = tuple(name for name in expected_names(now.job.test, texts) if name not in written)
     if now.state == "COMPLETED" and not missing:
         return MatrixOutcome(now, None, judgements)
     is_unchanged = not missing and {judgement.verdict for judgement in judgements} <= {"unchanged"}
-    failure = _failure(now, config, is_unchanged=is_unchanged)
+    failure = _failure(now, texts.get(path), is_unchanged=is_unchanged)
     logs = [now.job.folder / "job.log", *sorted(now.job.folder.glob("node-*.err.log"))[:8]]
-    texts = (log_tail(log, _LOG_TAIL).decode("utf-8", "replace") for log in logs)
-    text = "\n".join([failure.cause, *failure.evidence, *texts])
+    tails = (log_tail(log, _LOG_TAIL).decode("utf-8", "replace") for log in logs)
+    text = "\n".join([failure.cause, *failure.evidence, *tails])
     return MatrixOutcome(now, failure, judgements, known_problems.find(text), missing)
 
 

@@ -62,6 +62,11 @@ def golden_files(test: Workload, paths: Iterable[str]) -> list[str]:
     return files
 
 
+def expected_names(test: Workload, paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the golden files that a test should write."""
+    return tuple(path.rpartition("/")[2] for path in golden_files(test, paths))
+
+
 def read_tests(texts: Mapping[str, str | None]) -> tuple[list[Workload], list[str]]:
     """Return all tests of these recipes, by path, and a sentence on each recipe that cannot be read."""
     tests: list[Workload] = []

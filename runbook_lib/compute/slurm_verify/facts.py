@@ -11,12 +11,11 @@ from runbook_lib.compute.slurm.batch_files import job_files
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.cluster import site_problems, unmounted
 from runbook_lib.compute.slurm.jobs import SlurmJob
-from runbook_lib.compute.slurm.outcome import MatrixOutcome, conclude
+from runbook_lib.compute.slurm.outcome import conclude
 from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.tasks import TABLE
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.recipes.workloads import Workload
 from runbook_lib.text.lists import join_first
 from runbook_lib.world.bump_branch import BumpBranch
 
@@ -70,18 +69,6 @@ class SlurmFacts:
     def submitted(self) -> list[SlurmJob]:
         """Return the newest submitted attempt of each chosen test."""
         return list({job.test.name: job for job in self.attempts() if job.id is not None}.values())
-
-    def expected_names(self, test: Workload) -> tuple[str, ...]:
-        """Return the names of the golden files that a test should write."""
-        return tuple(path.rpartition("/")[2] for path in selection.golden_files(test, self.texts))
-
-    def outcome(self, observed: jobs.ObservedTest) -> MatrixOutcome:
-        """Return a test's outcome, with its golden values judged against the commit's."""
-        test = observed.job.test
-        config = selection.config_of(test)
-        folder = config.removesuffix("model_config.yaml")
-        golden = {path.removeprefix(folder): text for path, text in self.texts.items() if path.startswith(folder)}
-        return conclude(observed, golden, self.expected_names(test), self.texts.get(config))
 
     def show(self) -> display.View:
         """Show the site, the problems, the new jobs with the files of the first, and the omitted tests."""
@@ -143,11 +130,12 @@ def _to_submit(facts: SlurmFacts, again: str) -> list[SelectedTest]:
     names = {name: {name, entry.test.case, f"{entry.test.model}/{entry.test.case}"} for name, entry in runnable.items()}
     if unknown := words - {"failed"}.union(*names.values()):
         raise Refused(f"jobs names {', '.join(sorted(unknown))}, not among the chosen tests.")
-    submitted = [job for job in facts.submitted() if job.test.name in runnable]
+    newest = {job.test.name: job for job in facts.seen}
+    submitted = [job for name, job in newest.items() if name in runnable and job.id is not None]
     new = runnable.keys() - {job.test.name for job in submitted}
     unfinished = []
     for observed in jobs.poll(facts.slurm, submitted, {}) if words else ():
-        job, word = observed.job, facts.outcome(observed).word
+        job, word = observed.job, conclude(observed, facts.texts).word
         is_named = bool(names[job.test.name] & words)
         if is_named and not observed.over:
             unfinished.append(f"{job.test} (job {job.id})")

@@ -6,12 +6,16 @@ from pathlib import Path
 import pytest
 
 from runbook_lib.bisect.image.ledger import LedgerRun
-from runbook_lib.bisect.image.places import RunEnd, judge
+from runbook_lib.bisect.image.places import RunEnd, SlurmPlace, judge
 from runbook_lib.bisect.image.request import SearchOptions, parse
 from runbook_lib.bisect.overlays import Overlay
 from runbook_lib.bisect.search import Point
+from runbook_lib.compute.slurm.batch_files import job_name
+from runbook_lib.compute.slurm.client import QueuedJob, Slurm
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.pins.bump import Bump
+from runbook_lib.recipes.parallelism import Connections
+from runbook_lib.recipes.workloads import Workload
 
 NCCL = Overlay("nccl", "2.29.7", "2.30.4", "nvidia-nccl-cu13==2.29.7", 3, "report")
 REPORT = "runbook-overlay: nccl 2.29.7"
@@ -49,3 +53,46 @@ def test_an_ended_run(
     (folder / "golden_values_dev_dgx_h100.json").write_text(json.dumps(values))
     run = judge(request, LedgerRun(1, Point("26.05-py3"), "i"), restored, end, tmp_path)
     assert (run.outcome, run.value) == expected
+
+
+class OneJob(Slurm):
+    """Slurm whose only job is in a state."""
+
+    def __init__(self, place_of: Path, state: str) -> None:
+        super().__init__({})
+        self.folder, self.state, self.submitted = place_of, state, 0
+
+    def submit(self, path: str) -> int:
+        self.submitted += 1
+        return 7
+
+    def queue(self) -> tuple[QueuedJob, ...]:
+        return (QueuedJob(job_name(self.folder), 7, self.state),) if self.submitted else ()
+
+
+@pytest.mark.parametrize(
+    ("state", "log", "ended", "problem"),
+    [
+        ("COMPLETED", "runbook-started: n1\n", "0", ""),
+        ("FAILED", "runbook-started: n1\n", "3", ""),
+        ("FAILED", "", "125", "the container was not started (exit status 125): "),
+        ("FAILED", "runbook-started: n1\n", "", "Slurm reports failed for job 7"),
+        ("TIMEOUT", "runbook-started: n1\n", "", "it took longer than 30 minutes"),
+        ("NODE_FAIL", "runbook-started: n1\n", "", "Slurm reports node failed for job 7"),
+    ],
+)
+def test_the_end_of_a_job(tmp_path: Path, state: str, log: str, ended: str, problem: str) -> None:
+    request = parse(Bump.parse(tag="26.05-py3"), SearchOptions("26.04-py3", "true"), Site("/c", str(tmp_path)))
+    assert request is not None
+    results = tmp_path / "runs/1/1"
+    results.mkdir(parents=True)
+    for name, text in {"node-0.out.log": log, "ended": ended}.items():
+        (results / name).write_text(text)
+    slurm = OneJob(results, state)
+    test = Workload("r", "bisect", "a", "dev", "any", (), 1, 2, 60, "true")
+    place = SlurmPlace(request, tmp_path, Site("/c", str(tmp_path)), slurm, test, Connections(None, ""))
+    run = LedgerRun(1, Point("26.05-py3"), "registry.example/a:26.05-py3")
+    end = place.finish(run, ())
+    assert (end.problem, end.node, end.status) == (problem, "n1" * bool(log), int(ended) if ended else None)
+    assert place.finish(run, ()) == end
+    assert slurm.submitted == 1

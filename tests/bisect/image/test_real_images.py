@@ -3,16 +3,14 @@
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 import slurm_repository
 import small_runbooks
 from building import Place, place, start_registry
-from component_images import KERNEL_VERSIONS, KERNELS, WORKLOAD, ComponentImages, write_runners
-from slurm_cluster import cluster
+from component_images import KERNEL_VERSIONS, KERNELS, WORKLOAD, ComponentImages, write_docker
 
 from runbook_lib.bisect.image.ledger import LEDGER
 
@@ -47,7 +45,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
             components.write_wheels(month)
         for month in KERNEL_VERSIONS:
             components.publish(month)
-        write_runners(folder / "bin")
+        write_docker(folder / "bin")
         (folder / "bin/sitecustomize.py").write_text(HIDE_CONTAINER)
         yield engine
     finally:
@@ -70,22 +68,11 @@ def checkout_with_workload(folder: Path) -> Path:
     return checkout
 
 
-def results_of(folder: Path) -> Path:
-    """Return the folder of all searches: the site file's, else git's."""
-    cluster = folder / "results"
-    return cluster if cluster.exists() else folder / "checkout/.git/runbook-bisect"
-
-
-def search(
-    images: Place, folder: Path, env: Mapping[str, str] = MappingProxyType({}), cluster_keys: str = ""
-) -> tuple[str, list[dict[str, object]]]:
+def search(images: Place, folder: Path) -> tuple[str, list[dict[str, object]]]:
     """Run the notebook as papermill does; return what it prints, and the runs of the ledger."""
-    checkout = folder / "checkout"
-    if not checkout.exists():
-        checkout_with_workload(folder)
+    checkout = checkout_with_workload(folder)
     site = folder / "site.yaml"
-    keys = f"results: {folder}/results\n{cluster_keys}" if cluster_keys else "gpus-per-node: 0\n"
-    site.write_text(f"{keys}components: {{{KERNELS}: '1.2'}}\n")
+    site.write_text(f"gpus-per-node: 0\ncomponents: {{{KERNELS}: '1.2'}}\n")
     parameters = {
         "tag": "26.06-py3", "good": "26.03-py3", "repo": str(checkout), "test": "python3 workload.py",
         "metric": "value higher", "budget": "80", "site": str(site),
@@ -96,7 +83,6 @@ def search(
     env = {
         "RUNBOOK_AUDIT": str(folder / "audit"),
         **images.env,
-        **env,
         "PATH": f"{programs}:{os.environ['PATH']}",
         "PYTHONPATH": f"{programs}:{small_runbooks.ROOT}",
     }
@@ -105,7 +91,7 @@ def search(
         cwd=small_runbooks.ROOT, **env,
     )  # fmt: skip
     assert status == 0, (out + err)[-3000:]
-    (ledger,) = results_of(folder).glob(f"*/{LEDGER}")
+    (ledger,) = (checkout / ".git/runbook-bisect").glob(f"*/{LEDGER}")
     runs = json.loads(ledger.read_text())["runs"]
     return "\n".join(small_runbooks.outputs(executed)), [{**run, **run["point"]} for run in runs]
 
@@ -117,7 +103,7 @@ def loaded_nccl(line: dict[str, object]) -> str:
     return {"26.05-py3": "NCCL 23003", "26.06-py3": "NCCL 23007"}.get(str(line["tag"]), "NCCL 2")
 
 
-def check_runs(images: Place, folder: Path, text: str, lines: list[dict[str, object]], log: str) -> None:
+def check_runs(folder: Path, text: str, lines: list[dict[str, object]]) -> None:
     """Compare the search's result with what each run really loaded."""
     assert "26.05-py3 is the first bad tag, 26.04-py3 the last good one. Restoring nccl makes 26.05-py3 good." in text
     assert len(lines) <= 80
@@ -126,11 +112,10 @@ def check_runs(images: Place, folder: Path, text: str, lines: list[dict[str, obj
         assert outcomes["26.05-py3", name] == "value"
     # There is no git in the image: an overlay that cannot be built is no evidence.
     assert outcomes["26.05-py3", "transformer-engine"] == "invalid"
-    (results,) = results_of(folder).glob("*/runs")
+    (results,) = folder.glob("checkout/.git/runbook-bisect/*/runs")
     for line in lines:
         if line["outcome"] == "value":
-            (path,) = results.glob(f"{line['number']}/{log}")  # of standard error
-            output = path.read_text()
+            output = (results / str(line["number"]) / "errors.log").read_text()
             assert loaded_nccl(line) in output, output
             assert ("my-kernels 1.2" in output) == (line["tag"] == "26.04-py3" or line["restored"] == [KERNELS]) or (
                 line["tag"] == "26.03-py3"
@@ -139,7 +124,7 @@ def check_runs(images: Place, folder: Path, text: str, lines: list[dict[str, obj
 
 def test_in_containers_the_old_versions_are_really_loaded_and_the_fix_works(images: Place, tmp_path: Path) -> None:
     text, lines = search(images, tmp_path)
-    check_runs(images, tmp_path, text, lines, "errors.log")
+    check_runs(tmp_path, text, lines)
     fix = [line for line in text.splitlines() if line.startswith(("RUN env", "ENV LD_LIBRARY_PATH"))]
     (tmp_path / "Dockerfile").write_text("\n".join(["FROM nvcr.io/nvidia/pytorch:26.06-py3", *fix, "COPY w.py /"]))
     (tmp_path / "w.py").write_text(WORKLOAD)
@@ -147,13 +132,3 @@ def test_in_containers_the_old_versions_are_really_loaded_and_the_fix_works(imag
     container = images.buildah("from", "--quiet", "localhost/fixed").strip()
     assert "NCCL 22907" in images.buildah("run", container, "--", "bash", "-c", "python3 /w.py 2>&1")
     images.buildah("rm", container)
-
-
-@pytest.mark.component("slurm")
-def test_on_slurm_a_job_runs_each_image(images: Place, tmp_path: Path) -> None:
-    """Jobs, images and overlays are real; in place of Pyxis a chroot enters each image."""
-    with cluster() as real:
-        keys = "shared: true\ngpus-per-node: 2\n"
-        text, lines = search(images, tmp_path, env=real.environment, cluster_keys=keys)
-        check_runs(images, tmp_path, text, lines, "1/node-0.err.log")
-        assert {line["node"] for line in lines} <= {"node1", "node2"}

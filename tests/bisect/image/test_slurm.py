@@ -3,7 +3,6 @@
 import os
 import random
 import shutil
-import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -83,14 +82,3 @@ def test_each_run_is_a_job_and_a_killed_notebook_finds_its_own(
     assert {run.node for run in runs} >= {line.partition(" ")[2] for line in world.starts}
     assert all(run.seconds >= 0 for run in runs)
     assert [run.outcome for run in runs if run.point.restored == ("cudnn",)] == ["invalid"]
-
-
-def test_a_lost_node_costs_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with cluster(lost_after=3) as real:
-        world = SlurmWorld(tmp_path, real, monkeypatch, seconds=0.5)
-        assert kill_search(lambda: world.go(world.plan_slurm()), until=lambda: len(world.starts) == 4)
-        real.end("node1", signal.SIGKILL)
-        real.end_processes("node1")
-        world.assert_complete(lost=1)
-    nodes = [line.partition(" ")[2] for line in world.starts]
-    assert (nodes[0], nodes[-1]) == ("node1", "node2")

@@ -10,6 +10,7 @@ import pytest
 from runbook_lib.compute.slurm.client import OVER
 from runbook_lib.compute.slurm.jobs import GONE, ObservedTest, SlurmJob, saved_state
 from runbook_lib.compute.slurm.outcome import MatrixOutcome, conclude
+from runbook_lib.compute.slurm.selection import config_of
 from runbook_lib.failures.failure import Failure
 from runbook_lib.failures.patterns import FailureKind
 from runbook_lib.golden.form import Verdict
@@ -23,6 +24,12 @@ TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\
 
 
 TEST = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 1, 8, 60, "true")
+
+
+def texts(*more: str) -> dict[str, str | None]:
+    """The commit's settings and golden files."""
+    folder = config_of(TEST).removesuffix("model_config.yaml")
+    return {config_of(TEST): CONFIG, **{f"{folder}{name}": GOLDEN for name in (FILE, *more)}}
 
 
 def job_in(folder: Path) -> SlurmJob:
@@ -40,7 +47,7 @@ def look(
         (folder / "0" / name).write_text(text)
     now = ObservedTest(job_in(folder), state, reason)
     assert now.over == over
-    return conclude(now, {FILE: GOLDEN}, (FILE, *more), CONFIG)
+    return conclude(now, texts(*more))
 
 
 def word(state: str, cause: FailureKind | None, verdicts: tuple[Verdict, ...], missing: tuple[str, ...]) -> str:
@@ -76,7 +83,7 @@ def test_a_job_that_failed_never_passes_for_unchanged_values(tmp_path: Path, mes
     for name, text in files.items():
         (tmp_path / "0" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "0" / name).write_text(text)
-    outcome = conclude(saved_state(job_in(tmp_path)), {FILE: GOLDEN}, (FILE,), CONFIG)
+    outcome = conclude(saved_state(job_in(tmp_path)), texts())
     assert (outcome.word, outcome.row["outcome"], outcome.row["class"]) == ("failed", "failed", "unknown")
     assert "step 5" not in str(outcome.row["next"])
 

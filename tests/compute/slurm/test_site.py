@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.compute.allocation import Allocation
+from runbook_lib.compute.slurm import cluster
 from runbook_lib.compute.slurm.cluster import not_shared, unmounted
 from runbook_lib.compute.slurm.site import SCHEMA, Session, Site, parse
 from runbook_lib.errors import RunbookError
@@ -96,6 +97,26 @@ def test_a_file_system_of_one_machine_is_refused(tmp_path: Path, said: str, on: 
 
 def test_an_unknown_file_system_is_not_refused(tmp_path: Path) -> None:
     assert not_shared("/x", {"PATH": str(tmp_path)}) == ""
+
+
+@pytest.mark.parametrize(
+    ("site", "problems", "warnings"),
+    [
+        ({"image": "/no/a.sqsh"}, ["/no/a.sqsh does not exist"], []),
+        ({"image": "a#b", "mounts": (("/no/data", "/data"), ("/tmp", "/x"))}, ["/no/data does not exist"], []),
+        ({"image": "/no/a.sqsh", "shared": True}, [], ["/no/a.sqsh does not exist"]),
+        ({}, ["/c has no .venv"], []),
+        ({"results": "/dev/shm/r", "image": "a#b"}, ["/dev/shm/r is on /dev/shm (tmpfs)"], []),
+    ],
+)
+def test_paths_are_compared_with_this_machine(
+    site: dict[str, Any], problems: list[str], warnings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "not_shared", lambda path: not_shared(path) if path.startswith("/dev/shm") else "")
+    found = cluster.site_problems(replace(Site("/c", "/r"), **site))
+    for sentences, expected in zip(found, (problems, warnings), strict=True):
+        assert len(sentences) == len(expected)
+        assert all(sentence.startswith(start) for sentence, start in zip(sentences, expected, strict=True))
 
 
 @pytest.mark.parametrize(
