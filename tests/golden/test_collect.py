@@ -4,7 +4,7 @@ import json
 import random
 import warnings
 import zipfile
-from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from runbook_lib.golden import collect as artifacts
 from runbook_lib.golden import match_artifacts
 from runbook_lib.golden.collect import GoldenCollection, GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob
-from runbook_lib.transport import http, parser
+from runbook_lib.transport import parser
 from runbook_lib.transport.downloads import Address
 from runbook_lib.transport.web import Web
 
@@ -149,20 +149,13 @@ def test_without_ranges_the_complete_archive_is_read(run: Run) -> None:
 # -- matching ---------------------------------------------------------------------------------------------------------
 
 
-def test_platforms_of_one_test_case(run: Run) -> None:
+@pytest.mark.parametrize("end", [600, 900])  # together, or one after the other
+def test_platforms_of_one_test_case(run: Run, end: int) -> None:
     run.add(job(1, until=600), upload(1, at=600), {H100: VALUES})
-    run.add(job(2, until=900), upload(2, at=900), {GB200: b"{}"})
+    run.add(job(2, until=end), upload(2, at=end), {GB200: b"{}"})
     found = run.collect()
     assert not found.problems
     assert {it.path: it.bytes for it in found.files} == {place("gpt/a"): VALUES, place("gpt/a", GB200): b"{}"}
-
-
-def test_jobs_that_end_together_and_both_failed(run: Run) -> None:
-    run.add(job(1), upload(1), {H100: VALUES})
-    run.add(job(2), upload(2), {GB200: b"{}"})
-    found = run.collect()
-    assert not found.problems
-    assert len(found.files) == 2
 
 
 @pytest.mark.parametrize("state", ["passed", "cancelled", "timed out"])
@@ -279,7 +272,6 @@ def test_each_missing_file_has_a_problem(run: Run) -> None:
         "gpt/c": (run.uploads[1].name, "", True),
         "gpt/d": (run.uploads[2].name, place("gpt/d", second), False),
     }
-    assert found.problems
 
 
 def test_values_of_the_other_image(run: Run) -> None:
@@ -292,32 +284,15 @@ def test_values_of_the_other_image(run: Run) -> None:
 # -- a network that misbehaves ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("where", ["forge", "storage"])
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Fault("", 503), Fault("", 500, times=3), Fault("", 0), Fault("", 429),
-        Fault("", 429, headers={"Retry-After": "7"}),
-        Fault("", 403, body=b'{"message": "You have exceeded a secondary rate limit"}'),
-        Fault("", 403, headers={"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1"}),
-    ],
-)  # fmt: skip
-def test_temporary_errors_are_retried(run: Run, where: str, fault: Fault) -> None:
-    run.store.faults.append(Fault(where, fault.status, fault.times, fault.headers, fault.body))
+@pytest.mark.parametrize("ranged", [True, False])
+@pytest.mark.parametrize("fault", [Fault("forge", 503), Fault("forge", 429), Fault("storage", 0, times=2, cut=True)])
+def test_temporary_errors_are_retried(run: Run, fault: Fault, ranged: bool) -> None:
+    run.store.ranges = ranged
+    run.store.faults.append(replace(fault))
     run.add(job(1), upload(1), {**LOGS, H100: VALUES})
     found = run.collect()
     assert told(found) == ""
     assert [it.bytes for it in found.files] == [VALUES]
-    assert "Retry-After" not in fault.headers or max(run.slept) > 6.9
-
-
-def test_interrupted_answers(run: Run) -> None:
-    run.store.faults.append(Fault("storage", 0, times=2, cut=True))
-    run.add(job(1), upload(1), {**LOGS, H100: VALUES})
-    assert [it.bytes for it in run.collect().files] == [VALUES]
-    run.store.ranges = False
-    run.store.faults.append(Fault("storage", 0, times=2, cut=True))
-    assert [it.bytes for it in run.collect().files] == [VALUES]
 
 
 def test_all_threads_wait_if_a_server_requests_it(run: Run) -> None:
@@ -333,16 +308,11 @@ def test_all_threads_wait_if_a_server_requests_it(run: Run) -> None:
     ("fault", "words"),
     [
         (Fault("forge", 503, times=99), "answers HTTP 503"),
-        (Fault("forge", 0, times=99), "connection failed"),
-        (Fault("forge", 429, times=99, headers={"Retry-After": "4000"}), "4000 s"),
         (Fault("forge", 410, times=99), "it has expired (HTTP 410)"),
         (Fault("forge", 404, times=99), "does not find it"),
-        (Fault("forge", 403, times=99), "does not let this token read it"),
         (Fault("forge", 401, times=99), "does not let this token read it"),
         (Fault("forge", 302, times=99, headers={"Location": "/artifacts/1"}), "redirects without end"),
-        (Fault("forge", 302, times=99, headers={"Location": "http://evil.example/1"}), "not followed"),
         (Fault("forge", 302, times=99, headers={"Location": "file:///etc/passwd"}), "not followed"),
-        (Fault("storage", 404, times=99), "does not find it"),
         (Fault("storage", 418, times=99), "HTTP 418"),
         (Fault("storage", 206, times=99, headers={"Content-Range": "bytes 5-6/99"}), "different part"),
         (Fault("storage", 206, times=99, body=b"x" * 9), "HTTP 206"),
@@ -384,26 +354,12 @@ def test_an_expired_address_is_requested_again(run: Run) -> None:
 # -- archives that misbehave ------------------------------------------------------------------------------------------
 
 
-def encrypted() -> bytes:
-    data = bytearray(packed({H100: VALUES}))
-    for mark, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
-        data[data.index(mark) + offset] |= 1
-    return bytes(data)
-
-
-def bent(change: Callable[[bytearray, int], None]) -> bytes:
-    """A zip whose directory has been changed at the entry of the golden file."""
+def lying() -> bytes:
+    """A zip whose directory names another size of the golden file."""
     data = bytearray(packed({H100: b"0" * 100_000}))
-    change(data, data.index(b"PK\x01\x02"))
-    return bytes(data)
-
-
-def lying(data: bytearray, entry: int) -> None:
+    entry = data.index(b"PK\x01\x02")
     data[entry + 24 : entry + 28] = (500).to_bytes(4, "little")
-
-
-def huge(data: bytearray, entry: int) -> None:
-    data[entry + 24 : entry + 28] = (2**31).to_bytes(4, "little")
+    return bytes(data)
 
 
 def flipped() -> bytes:
@@ -418,19 +374,21 @@ def twice() -> bytes:
         return packed([(H100, VALUES), (H100, b"{}")])
 
 
+WHOLE = packed({**LOGS, H100: VALUES})
+
+
 @pytest.mark.parametrize(
     ("archive", "words"),
     [
-        (encrypted(), "it is encrypted"),
-        (bent(lying), "cannot be unpacked"),
-        (bent(huge), "its size differs"),
+        (lying(), "cannot be unpacked"),
         (flipped(), "cannot be unpacked"),
         (twice(), "2 members of this name"),
         (packed({H100: VALUES, H100.replace("golden_values", "generations"): b"{}"}), "Two members"),
+        *[(WHOLE[:size], "zip file") for size in (0, 22, 1000, len(WHOLE) - 1)],
     ],
 )
 @pytest.mark.parametrize("ranged", [True, False])
-def test_members_that_are_refused(run: Run, archive: bytes, words: str, ranged: bool) -> None:
+def test_archives_that_are_refused(run: Run, archive: bytes, words: str, ranged: bool) -> None:
     run.store.ranges = ranged
     run.add(job(1), upload(1), archive)
     found = run.collect()
@@ -438,28 +396,8 @@ def test_members_that_are_refused(run: Run, archive: bytes, words: str, ranged: 
     assert words in told(found)
 
 
-WHOLE = packed({**LOGS, H100: VALUES})
-
-
-@pytest.mark.parametrize("size", [0, 1, 21, 22, 1000, len(WHOLE) // 2, len(WHOLE) - 1])
-@pytest.mark.parametrize("ranged", [True, False])
-def test_truncated_archives(run: Run, size: int, ranged: bool) -> None:
-    run.store.ranges = ranged
-    run.add(job(1), upload(1), WHOLE[:size])
-    found = run.collect()
-    assert found.files == ()
-    assert "zip file" in told(found)
-
-
-def test_an_endless_archive(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "LARGEST_FILE", 100_000)
-    run.store.ranges = False
-    run.add(job(1), upload(1), WHOLE)
-    assert "sent more than" in told(run.collect())
-
-
 def test_the_files_of_a_run_have_a_limit_together(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parser, "ANSWERS", 400)
+    monkeypatch.setattr(parser, "ANSWERS", 300)
     for number in range(3):
         run.add(job(number, f"gpt/{number}"), upload(number, str(number)), {H100: VALUES})
     found = run.collect()

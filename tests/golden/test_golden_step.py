@@ -4,7 +4,7 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -93,6 +93,25 @@ def step05(
     run.step(ran)
     run.step(push_round)
     return ran
+
+
+def rewrite(monkeypatch: pytest.MonkeyPatch, case: str, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change the golden values in the artifacts of a test."""
+    whole = evidence.archive
+
+    def rewritten(job: Any, *rest: Any) -> bytes:
+        out = io.BytesIO()
+        with zipfile.ZipFile(io.BytesIO(whole(job, *rest))) as old, zipfile.ZipFile(out, "w") as new:
+            for name in old.namelist():
+                data = old.read(name)
+                if name.startswith("golden_values") and job.test_case == case:
+                    values = json.loads(data)
+                    change(values)
+                    data = json.dumps(values).encode()
+                new.writestr(name, data)
+        return out.getvalue()
+
+    monkeypatch.setattr(evidence, "archive", rewritten)
 
 
 def first_run(made: World) -> None:
@@ -326,21 +345,10 @@ def test_a_missing_file_fails_the_step_and_the_rest_is_refreshed(at: World, monk
 
 
 def test_nan_is_refused_even_if_it_is_accepted(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = evidence.archive
+    def poison(values: dict[str, Any]) -> None:
+        values["lm loss"]["values"]["3"] = float("nan")
 
-    def poisoned(job: Any, *rest: Any) -> bytes:
-        out = io.BytesIO()
-        with zipfile.ZipFile(io.BytesIO(whole(job, *rest))) as old, zipfile.ZipFile(out, "w") as new:
-            for name in old.namelist():
-                data = old.read(name)
-                if name.startswith("golden_values") and job.model == "hybrid":
-                    values = json.loads(data)
-                    values["lm loss"]["values"]["3"] = float("nan")
-                    data = json.dumps(values).encode()
-                new.writestr(name, data)
-        return out.getvalue()
-
-    monkeypatch.setattr(evidence, "archive", poisoned)
+    rewrite(monkeypatch, "hybrid_mr_tp2_cp2", poison)
     ran = step05(at)
     assert {one.file: one.verdict for one in ran.values.judged.verdicts.judgements}[REGRESSION] == "refused"
     with pytest.raises(Refused, match="NaN"):
@@ -399,13 +407,6 @@ def test_a_pipeline_of_another_commit_is_refused(gitlab: World) -> None:
     step05(gitlab, allow="partial-round", accept=f"{REGRESSION}: right", confirm="divergence")
     with pytest.raises(Refused, match="what: older-run"):
         step05(gitlab, source="gitlab", run_id="1")
-
-
-def test_a_foreign_commit_on_the_branch_is_not_pushed(at: World) -> None:
-    git(at.checkout.path, "commit", "-qs", "--allow-empty", "-m", "Something of mine")
-    there = git(at.remote, "rev-parse", "bump/main/dev-26.04-py3")
-    step05(at, allow="partial-round")
-    assert git(at.remote, "rev-parse", "bump/main/dev-26.04-py3") == there
 
 
 # -- without a bump ----------------------------------------------------------------------------------------------
@@ -487,22 +488,12 @@ def test_a_pipeline_of_gitlab_without_a_bump(gitlab: World) -> None:
 
 def slower(monkeypatch: pytest.MonkeyPatch, case: str, factor: float) -> None:
     """Let the artifacts of a test tell longer iteration times than the test measured."""
-    whole = evidence.archive
 
-    def stretched(job: Any, *rest: Any) -> bytes:
-        out = io.BytesIO()
-        with zipfile.ZipFile(io.BytesIO(whole(job, *rest))) as old, zipfile.ZipFile(out, "w") as new:
-            for name in old.namelist():
-                data = old.read(name)
-                if name.startswith("golden_values") and job.test_case == case:
-                    values = json.loads(data)
-                    times = values["iteration-time"]["values"]
-                    values["iteration-time"]["values"] = {step: time * factor for step, time in times.items()}
-                    data = json.dumps(values).encode()
-                new.writestr(name, data)
-        return out.getvalue()
+    def stretch(values: dict[str, Any]) -> None:
+        times = values["iteration-time"]["values"]
+        values["iteration-time"]["values"] = {step: time * factor for step, time in times.items()}
 
-    monkeypatch.setattr(evidence, "archive", stretched)
+    rewrite(monkeypatch, case, stretch)
 
 
 def test_a_slower_test_offers_a_search_and_a_divergence_offers_none(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
