@@ -183,8 +183,9 @@ def _check_issues(branch: BumpBranch, github: Forge, pull: Pull) -> Requirement:
     for test in tests:
         if isinstance(test["issue"], int):
             issue = github.issue(test["issue"])
-            if issue.state != "open":
-                problems.append(f"#{issue.number} for {test['test']} is {issue.state}")
+            if not issue.is_open:
+                state = "a pull request" if issue.is_pull else issue.state
+                problems.append(f"#{issue.number} for {test['test']} is {state}")
     detail = (
         f"{'; '.join(problems)}." if problems else f"{pull.head_sha[:10]} marks {display.count(len(tests), 'test')}."
     )

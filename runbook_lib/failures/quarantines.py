@@ -183,7 +183,8 @@ def issue_states(github: Forge | None, entries: Iterable[QuarantinedRow]) -> dic
         states[number] = "not queried: no token"
         if github is not None:
             try:
-                states[number] = github.issue(number).state
+                issue = github.issue(number)
+                states[number] = "a pull request" if issue.is_pull else issue.state
             except RunbookError as error:
                 states[number] = f"cannot be read: {error}"
     return states

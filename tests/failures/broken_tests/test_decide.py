@@ -256,6 +256,9 @@ def test_a_flaky_test_is_reported_with_its_history_before_it_runs_again(at: Worl
 
 @pytest.mark.slow
 def test_an_open_issue_that_names_the_test_or_that_the_reason_names_is_used(at: World) -> None:
+    pull = at.github().pulls()[0].number  # it tracks nothing, and stops nothing
+    facts = step06(at, mode="preview", broken=f"{MEMORY}@dgx_h100: see #{pull}")
+    assert f"#{pull} is a pull request, so it does not track moe/{MEMORY}" in shown(at, facts)
     theirs = at.github().file_issue(f"{HANG} hangs", "Since Monday.")
     step06(at, broken=f"{HANG}@dgx_h100: it hangs")
     assert "issue" not in at.effects()
