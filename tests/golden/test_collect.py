@@ -17,7 +17,6 @@ from runbook_lib.golden import collect as artifacts
 from runbook_lib.golden import match_artifacts
 from runbook_lib.golden.collect import GoldenCollection, GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob
-from runbook_lib.transport import parser
 from runbook_lib.transport.downloads import Address
 from runbook_lib.transport.web import Web
 
@@ -394,15 +393,6 @@ def test_archives_that_are_refused(run: Run, archive: bytes, words: str, ranged:
     found = run.collect()
     assert found.files == ()
     assert words in told(found)
-
-
-def test_the_files_of_a_run_have_a_limit_together(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parser, "ANSWERS", 300)
-    for number in range(3):
-        run.add(job(number, f"gpt/{number}"), upload(number, str(number)), {H100: VALUES})
-    found = run.collect()
-    assert len(found.files) == 2
-    assert "together" in told(found)
 
 
 def test_an_interruption_stops_everything(run: Run) -> None:
