@@ -1,7 +1,13 @@
 """Overlays: which there are for two images, the script that puts them in, and when a run counts."""
 
+import base64
+import hashlib
+import shlex
 import shutil
 import subprocess
+import sys
+import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,3 +110,86 @@ def test_the_script_installs_once_and_reports(tmp_path: Path, reported: str, sta
     if not status:
         assert f"{SOME.folder}/nvidia/nccl/lib" in process.stdout
         assert invalidity([SOME], process.stdout.splitlines()) == ""
+
+
+#: Libraries by overlay: the soname, the folder in the wheel, the wheel, C that reports a version as the real one does.
+LIBRARIES = {
+    "nccl": (
+        "libnccl.so.2", "nvidia/nccl/lib", "nvidia-nccl-cu13",
+        "int ncclGetVersion(int *v) { *v = A * 10000 + B * 100 + C; return 0; }",
+    ),
+    "cublas": (
+        "libcublas.so.13", "nvidia/cu13/lib", "nvidia-cublas",
+        "int cublasGetProperty(int part, int *v) { int n[] = {A, B, C}; *v = n[part]; return 0; }",
+    ),
+    "cudnn": (
+        "libcudnn.so.9", "nvidia/cudnn/lib", "nvidia-cudnn-cu13",
+        "unsigned long cudnnGetVersion() { return A * 10000 + B * 100 + C; }",
+    ),
+}  # fmt: skip
+
+
+def compile_library(name: str, version: str, folder: Path) -> None:
+    soname, _, _, source = LIBRARIES[name]
+    folder.mkdir(parents=True, exist_ok=True)
+    macros = [f"-D{letter}={number}" for letter, number in zip("ABC", version.split("."), strict=True)]
+    command = ["cc", "-shared", "-fPIC", "-x", "c", "-", *macros, f"-Wl,-soname,{soname}", "-o", str(folder / soname)]
+    subprocess.run(command, input=source, text=True, check=True)
+
+
+def write_wheel(name: str, version: str, content: Path, folder: Path) -> None:
+    stem = f"{name.replace('-', '_')}-{version}"
+    info, record = f"{stem}.dist-info", list[str]()
+    members = {str(path.relative_to(content)): path.read_bytes() for path in content.rglob("*") if path.is_file()}
+    members[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode()
+    members[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as wheel:
+        for path, data in members.items():
+            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+            record.append(f"{path},sha256={digest},")
+            wheel.writestr(path, data)
+        wheel.writestr(f"{info}/RECORD", "\n".join([*record, f"{info}/RECORD,,", ""]))
+
+
+@pytest.mark.slow
+@pytest.mark.component("compiler")
+def test_old_versions_are_really_loaded_in_a_run_and_in_the_fixed_image(tmp_path: Path) -> None:
+    """The machine has the new libraries; pip and the loader are real, and pip sees only these wheels."""
+    old = {"nccl": "2.29.7", "cublas": "13.3.0", "cudnn": "9.20.0"}
+    for name, version in old.items():
+        _, place, wheel, _ = LIBRARIES[name]
+        compile_library(name, version, tmp_path / name / place)
+        write_wheel(wheel, version, tmp_path / name, tmp_path)
+        compile_library(name, "99.1.2", tmp_path / "machine")
+    (tmp_path / "kernels/my_kernels").mkdir(parents=True)
+    (tmp_path / "kernels/my_kernels/__init__.py").touch()
+    write_wheel("my-kernels", "1.2", tmp_path / "kernels", tmp_path)
+    changes = [
+        CUDA,
+        *(Component({"nccl": "NCCL", "cublas": "cuBLAS", "cudnn": "cuDNN"}[n], v, "99") for n, v in old.items()),
+    ]
+    overlays, _ = plan_overlays(changes, {"my-kernels": "1.2"})
+    env = {
+        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "LD_LIBRARY_PATH": str(tmp_path / "machine"),
+        "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "HOME": str(tmp_path),
+        "PIP_CONSTRAINT": str(tmp_path / "constraint.txt"),  # as NGC's images pin their own versions
+    }  # fmt: skip
+    (tmp_path / "constraint.txt").write_text("nvidia-nccl-cu13==99\n")
+    for overlay in overlays:
+        text = script([overlay], str(tmp_path / "overlays"))
+        process = subprocess.run(["bash", "-c", text], env=env, capture_output=True, text=True)
+        assert (process.returncode, invalidity([overlay], process.stdout.splitlines())) == (0, ""), process.stderr
+        run, variable = (line.replace("/opt", str(tmp_path)) for line in overlay.dockerfile_lines())
+        subprocess.run(["bash", "-c", run.removeprefix("RUN ")], env=env, check=True, capture_output=True)
+        program = overlay.report or "import importlib.metadata; print(importlib.metadata.version('my-kernels'))"
+        reported = f"export {variable.removeprefix('ENV ')}; python3 -c {shlex.quote(program)}"
+        version = subprocess.run(["bash", "-c", reported], env=env, capture_output=True, text=True).stdout.strip()
+        assert overlay.is_restored(version), (overlay.name, version)
+        without = subprocess.run(["python3", "-c", program], env=env, capture_output=True, text=True).stdout.strip()
+        assert without != version
+    broken = replace(overlays[0], requirement="nvidia-nccl-cu13==1.0")
+    process = subprocess.run(
+        ["bash", "-c", script([broken], str(tmp_path / "x"))], env=env, capture_output=True, text=True
+    )
+    assert process.returncode == INVALID
+    assert "pip could not install" in invalidity([broken], process.stdout.splitlines())
