@@ -175,9 +175,8 @@ class GitLabServer(httpx.BaseTransport):
         ci = self._second_ci
         match path.split("/"):
             case [""]:
-                found = ci.project()
-                names = dict(zip(("ssh_url_to_repo", "http_url_to_repo"), found.addresses, strict=False))
-                return {"path_with_namespace": found.path, **names}
+                web, git = ci.addresses()
+                return {"web_url": web, "ssh_url_to_repo": git, "http_url_to_repo": None}
             case ["protected_branches"]:
                 return [{"name": name} for name in ci.protected()]
             case ["pipeline"]:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runbook_lib.clients.gitlab.models import Bridge, NoSuchRef, Pipeline, PipelineJob, Project
+from runbook_lib.clients.gitlab.models import Bridge, NoSuchRef, Pipeline, PipelineJob
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice.git import BareRepository
 from runbook_lib.practice.runs import PracticeRefusal, StoredFile
@@ -32,8 +32,8 @@ class PracticeSecondCi:
         self._forge, self._copy = BareRepository(forge), BareRepository(copy)
         self._file = copy / "started-pipelines.json"
 
-    def project(self) -> Project:
-        return Project(self._repository, (str(self._copy.path),))
+    def addresses(self) -> tuple[str, ...]:
+        return (f"{self.url}/{self._repository}", str(self._copy.path))
 
     def protected(self) -> tuple[str, ...]:
         return "main", "dev", "core_*"

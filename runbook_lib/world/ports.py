@@ -14,7 +14,7 @@ from runbook_lib.clients.github.models import (
     WorkflowJob,
     WorkflowRun,
 )
-from runbook_lib.clients.gitlab.models import Bridge, Pipeline, PipelineJob, Project
+from runbook_lib.clients.gitlab.models import Bridge, Pipeline, PipelineJob
 from runbook_lib.images.reference import Image, ImageRef
 from runbook_lib.transport.downloads import Download
 
@@ -180,8 +180,8 @@ class SecondCi(Protocol):
     def url(self) -> str:
         """The address of the service."""
 
-    def project(self) -> Project:
-        """Return the project itself."""
+    def addresses(self) -> tuple[str, ...]:
+        """Return the addresses of the project, for people and for git."""
 
     def protected(self) -> tuple[str, ...]:
         """Return the names of the protected branches, in which ``*`` matches any text."""

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -13,7 +12,7 @@ from typing import Any
 
 import executing as run
 import pytest
-from building import ANSWER, Place, claims, place, start_registry
+from building import Place, claims, place, start_registry
 from executing import Ran
 
 from runbook_lib.bump.run import Run
@@ -249,13 +248,12 @@ def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
 
 @pytest.mark.component("registry")
 @pytest.mark.component("container")
-@pytest.mark.parametrize("end", ["cancel", "kill"])
-def test_a_build_that_is_cancelled_or_killed_leaves_no_image_and_can_be_run_again(
-    world: PracticeWorld, engine: Place, monkeypatch: pytest.MonkeyPatch, end: str
+def test_a_build_that_is_killed_leaves_no_image_and_can_be_run_again(
+    world: PracticeWorld, engine: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_engine(monkeypatch, engine)
     parameters: dict[str, object] = {"tag": "25.09-py3", "image_type": "lts", "repo": str(world.checkout)}
-    parameters["arguments"] = f"--tag practice:{end}"
+    parameters["arguments"] = "--tag practice:kill"
     file = world.checkout / "docker/Dockerfile.ci.lts"
     text = file.read_text()
     file.write_text(text.replace('RUN echo "uv', 'RUN sleep 600 && echo "uv'))
@@ -276,29 +274,17 @@ def test_a_build_that_is_cancelled_or_killed_leaves_no_image_and_can_be_run_agai
         assert time.monotonic() < until
         assert running.poll() is None
         time.sleep(0.1)
-    running.send_signal(signal.SIGTERM if end == "cancel" else signal.SIGKILL)
-    while running.poll() is None or engine.builds(f"practice:{end}"):
+    running.kill()
+    while running.poll() is None or engine.builds("practice:kill"):
         assert time.monotonic() < until
         time.sleep(0.1)
-    assert engines.image_id("buildah", f"practice:{end}", engine.env) == ""
+    assert engines.image_id("buildah", "practice:kill", engine.env) == ""
     file.write_text(text)
     repeated = execute("build-image", **parameters, mode="local")
     assert "is claimed" in repeated.summary  # it was built: only its versions are others
-    assert engines.image_id("buildah", f"practice:{end}", engine.env) != ""
+    assert engines.image_id("buildah", "practice:kill", engine.env) != ""
     states = [json.loads(path.read_text())["state"] for path in sorted(audit.rglob("run.json"))]
     assert states == ["interrupted", "failed"]
-
-
-@pytest.mark.component("registry")
-@pytest.mark.component("container")
-def test_an_image_with_other_versions_than_claimed_fails_the_check(
-    world: PracticeWorld, engine: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with_engine(monkeypatch, engine)
-    result = execute("build-image", repo=str(world.checkout), tag="25.09-py3", image_type="lts", mode="local")
-    assert result.state == "failed"
-    assert f"PyTorch {ANSWER['found']['PyTorch']} (" in result.summary  # type: ignore[index]
-    assert "is claimed)" in result.summary
 
 
 def test_the_practice_environment_builds_nothing(world: PracticeWorld) -> None:

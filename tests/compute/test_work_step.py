@@ -12,10 +12,10 @@ from typing import Any
 import executing as run
 import pytest
 from clones import git
-from executing import Ran
 from slurm_cluster import cluster
 
 from runbook_lib.bump.run import Run
+from runbook_lib.compute import work_step
 from runbook_lib.compute.places import Machine
 from runbook_lib.compute.work_step import WorkFacts, WorkInside
 from runbook_lib.errors import Refused, RunbookError
@@ -50,13 +50,14 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return clone
 
 
-def execute(clone: Path, **parameters: object) -> Ran:
-    return run.execute(NOTEBOOK, {"repo": str(clone), "tag": TAG, **parameters})
-
-
-def predicate(result: Ran) -> dict[str, Any]:
-    assert result.record is not None
-    return json.loads((result.record / "run.json").read_text())  # type: ignore[no-any-return]
+def said(clone: Path, kind: str, *, mode: str = "preview", tag: str = TAG, **parameters: str) -> list[dict[str, Any]]:
+    """Run the step in this process, and return what it told the record of this kind."""
+    bump, folder = Bump.parse(tag=tag, mode=mode), clone.parent / "record"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    Run(bump, Checkout.open(clone), Recorder("work-inside", bump, "me/x", folder)).step(WorkInside(**parameters))
+    lines = map(json.loads, (folder / "contributions.jsonl").read_text().splitlines())
+    return [line for line in lines if line["kind"] == kind]
 
 
 def facts(clone: Path, machine: Machine, *, site: str = "", **parameters: str) -> WorkFacts:
@@ -65,8 +66,8 @@ def facts(clone: Path, machine: Machine, *, site: str = "", **parameters: str) -
     return step.look(World(Checkout.open(clone), None, None), Bump.parse(tag=TAG))  # type: ignore[arg-type]
 
 
-def test_a_preview_shows_the_commands_and_changes_nothing(clone: Path) -> None:
-    result = execute(clone, task="lock")
+def test_the_notebook_shows_the_commands_and_changes_nothing(clone: Path) -> None:
+    result = run.execute(NOTEBOOK, {"repo": str(clone), "tag": TAG, "task": "lock"})
     assert (result.state, result.ok) == ("previewed", True), result.summary
     assert [it["sentence"] for it in result.run["planned"]] == ["lock again: uv lock"]
     assert git(clone, "status", "--porcelain") == ""
@@ -76,29 +77,19 @@ def test_a_preview_shows_the_commands_and_changes_nothing(clone: Path) -> None:
 
 
 def test_the_same_is_run_on_request_and_again_does_no_harm(clone: Path) -> None:
-    for _ in range(2):
-        result = execute(clone, task="lock", mode="local")
-        assert result.state == "done", result.summary
-        assert [it["after"] for it in predicate(result)["effects"]] == ["uv lock"]
-        assert {it["status"] for it in predicate(result)["checks"]} == {"passed"}
-        assert git(clone, "status", "--porcelain") == "?? uv.lock"
-        assert result.record is not None
-        assert "$ uv lock" in (result.record / "work-inside.log").read_text()
-
-
-def test_without_a_tag_nothing_is_run(clone: Path) -> None:
-    result = run.execute(NOTEBOOK, {"repo": str(clone), "task": "lock", "mode": "local"})
-    assert result.ok, result.summary
+    assert said(clone, "effect", mode="local", tag="", task="lock") == []
     assert git(clone, "status", "--porcelain") == ""
+    for _ in range(2):
+        assert [it["after"] for it in said(clone, "effect", mode="local", task="lock")] == ["uv lock"]
+        assert git(clone, "status", "--porcelain") == "?? uv.lock"
+        assert "$ uv lock" in (clone.parent / "record/work-inside.log").read_text()
 
 
 def test_a_step_that_fails_is_explained_in_the_record(clone: Path) -> None:
     (clone / "uv.lock").write_text("version = 0\n")
-    result = execute(clone, task="install", mode="local")
-    assert result.state == "failed"
-    assert "The step “Sync the environment”" in result.summary
-    assert "again" in result.summary
-    assert predicate(result)["effects"] == []
+    (check,) = said(clone, "check", mode="local", task="install")
+    assert check["status"] == "failed"
+    assert "The step “Sync the environment”" in check["detail"]
 
 
 @pytest.mark.parametrize(
@@ -119,13 +110,11 @@ def test_a_refusal_is_explained(clone: Path, parameters: dict[str, str], says: s
 
 
 def test_a_session_is_shown_for_a_terminal(clone: Path) -> None:
-    site = clone.parent / "site.yaml"
-    site.write_text(f"cache: {clone.parent}\n")
-    slurm = execute(clone, where="slurm", image="/shared/bridge.sqsh", site=str(site), mode="local")
-    assert slurm.ok, slurm.summary
-    assert predicate(slurm)["effects"] == []
-    assert "In a terminal, in " in slurm.next
-    assert slurm.summary.startswith("Shown: a shell inside the image.")
+    (clone.parent / "site.yaml").write_text(f"cache: {clone.parent}\n")
+    site, image = str(clone.parent / "site.yaml"), "/shared/bridge.sqsh"
+    (done,) = said(clone, "done", mode="local", where="slurm", image=image, site=site)
+    assert done["sentence"].startswith("Shown: a shell inside the image.")
+    assert "In a terminal, in " in done["next"]["because"]
 
 
 @pytest.fixture
@@ -157,22 +146,20 @@ os.execv({shutil.which("srun")!r}, ["srun", "--chdir={clone}", "--export=ALL", *
 
 @pytest.mark.component("slurm")
 def test_a_command_runs_once_on_each_of_two_nodes(two_nodes: Path, tmp_path: Path) -> None:
-    def run_command(command: str) -> Ran:
+    def run_command(command: str) -> tuple[str, str]:
         site = tmp_path / "site.yaml"
         site.write_text(f"nodes: 2\ngpus-per-node: 1\ncache: {tmp_path}\n")
         parameters = {"where": "slurm", "site": str(site), "image": str(tmp_path / "image.sqsh")}
-        return execute(two_nodes, task="run", arguments=command, mode="local", **parameters)
+        (check,) = said(two_nodes, "check", task="run", arguments=command, mode="local", **parameters)
+        return check["status"], check["detail"]
 
-    result = run_command(f"bash -c 'echo $SLURMD_NODENAME >> {tmp_path}/ran-$SLURM_NODEID'")
-    assert result.ok, result.summary
+    assert run_command(f"bash -c 'echo $SLURMD_NODENAME >> {tmp_path}/ran-$SLURM_NODEID'")[0] == "passed"
     assert [(tmp_path / f"ran-{number}").read_text() for number in (0, 1)] == ["node1\n", "node2\n"]
 
-    failed = run_command("bash -c 'exit $((7 * SLURM_NODEID))'")
-    assert failed.state == "failed"
-    assert "failed with exit status 7" in failed.summary
+    status, detail = run_command("bash -c 'exit $((7 * SLURM_NODEID))'")
+    assert (status, "failed with exit status 7" in detail) == ("failed", True)
 
-    launched = run_command("torch.distributed.run train.py --lr 1")
-    assert launched.ok, launched.summary
+    assert run_command("torch.distributed.run train.py --lr 1")[0] == "passed"
     for number in (0, 1):
         words = (tmp_path / f"launched-{number}").read_text().split()
         assert words[:6] == ["run", "--no-sync", "python", "-m", "torch.distributed.run", "--nproc-per-node=1"]
@@ -208,17 +195,12 @@ def test_a_wrong_region_variable_or_tag_is_refused(clone: Path, site: str, image
         facts(clone, Machine(), where="local", image=image or "alibaba:25.05", site=site)
 
 
-def test_a_test_that_cannot_run_here_is_refused(clone: Path, tmp_path: Path) -> None:
-    for apply in (False, True):
-        bump = Bump.parse(tag=TAG, mode="local" if apply else "preview")
-        run = Run(bump, Checkout.open(clone), Recorder("work-inside", bump, "me/x", tmp_path))
-        step = WorkInside("lock", "slurm", "nemo:26.06", machine=Machine())
-        if apply:
-            with pytest.raises(Refused, match="srun is not installed"):
-                run.step(step)
-        else:
-            run.step(step)
-            assert "run the commands on the cluster's login node" in run.record.show().text
+def test_a_task_that_cannot_run_here_is_refused(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work_step, "detect_machine", Machine)
+    with pytest.raises(Refused, match="srun is not installed"):
+        said(clone, "done", mode="local", task="lock", where="slurm", image="nemo:26.06")
+    (shown,) = said(clone, "done", task="lock", where="slurm", image="nemo:26.06")
+    assert "run the commands on the cluster's login node" in shown["sentence"]
     assert git(clone, "status", "--porcelain") == ""
 
 

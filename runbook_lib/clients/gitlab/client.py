@@ -14,7 +14,7 @@ import httpx
 
 from runbook_lib.clients import replies
 from runbook_lib.clients.gitlab import models
-from runbook_lib.clients.gitlab.models import Bridge, NoSuchRef, Pipeline, PipelineJob, Project
+from runbook_lib.clients.gitlab.models import Bridge, NoSuchRef, Pipeline, PipelineJob
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.transport import urls
 from runbook_lib.transport.downloads import Address
@@ -41,9 +41,10 @@ class GitLab:
         self._api = f"{url.rstrip('/')}/api/v4/projects/{quote(project, safe='')}"
         self._client = Client(httpx.URL(url), replies.LARGEST, transport=transport, sleep=sleep)
 
-    def project(self) -> Project:
-        """Return the project itself."""
-        return self._read("", models.project_of)
+    def addresses(self) -> tuple[str, ...]:
+        """Return the addresses of the project, for people and for git."""
+        names = ("web_url", "ssh_url_to_repo", "http_url_to_repo")
+        return self._read("", lambda project: tuple(str(project[name]) for name in names if project[name]))
 
     def protected(self) -> tuple[str, ...]:
         """Return the names of the protected branches, in which ``*`` matches any text."""

@@ -65,14 +65,6 @@ class Bridge:
     pipeline: int | None
 
 
-@dataclass(frozen=True)
-class Project:
-    """A project: its ``path`` (group/name), and its addresses for git."""
-
-    path: str
-    addresses: tuple[str, ...]
-
-
 def _line(text: object) -> str:
     return one_line(str(text or "")[:300])
 
@@ -104,9 +96,3 @@ def job_of(data: Any) -> PipelineJob:
         whole_number((data.get("artifacts_file") or {}).get("size") or 0),
         bool(until) and datetime.fromisoformat(until) < datetime.now(UTC),
     )  # fmt: skip
-
-
-def project_of(data: Any) -> Project:
-    """Return the project itself."""
-    addresses = (data.get(name) for name in ("ssh_url_to_repo", "http_url_to_repo"))
-    return Project(str(data["path_with_namespace"]), tuple(str(address) for address in addresses if address))

@@ -96,13 +96,6 @@ def builds(texts: Mapping[str, str | None], sites: Sites, image_type: ImageType)
     return tuple(result)
 
 
-def candidates(pipelines: Sequence[Pipeline], commit: str, branch: str) -> list[Pipeline]:
-    """Return a commit's pipelines that were not cancelled or skipped: those of ``branch`` first, newest first."""
-    ended = ("canceled", "canceling", "skipped")
-    useful = [pipeline for pipeline in pipelines if pipeline.sha == commit and pipeline.status not in ended]
-    return sorted(useful, key=lambda pipeline: (pipeline.ref == branch, pipeline.id), reverse=True)
-
-
 @dataclass(frozen=True)
 class PipelineProgress:
     """What a pipeline shows about the pin; ``jobs`` build its images.  It is ``passed`` only if all have succeeded."""

@@ -87,8 +87,10 @@ class PipelineFacts:
 
         Without one, return that of the newest, which is ``useless``, or None.
         """
-        first, commit = None, self.branch.start
-        for found in pipelines.candidates(gitlab.pipelines(commit), commit, self.destination)[:_MOST_PIPELINES]:
+        first, commit, ended = None, self.branch.start, ("canceled", "canceling", "skipped")
+        useful = [it for it in gitlab.pipelines(commit) if it.sha == commit and it.status not in ended]
+        useful.sort(key=lambda it: it.ref != self.destination)  # each kind stays in its order, newest first
+        for found in useful[:_MOST_PIPELINES]:
             progress = pipelines.judge(found, gitlab.jobs(found.id), self.builds)
             if progress.state != "useless" and self._runs_tests(gitlab, found):
                 return progress
@@ -276,9 +278,8 @@ def _read_destination(facts: PipelineFacts) -> Destination:
     host = parts.netloc.rpartition("@")[2] if parts.scheme == "https" else project.host
     gitlab = facts.branch.services.second_ci(f"https://{host}", project.path)
     assert gitlab is not None, "it has an address"
-    on_gitlab = gitlab.project()
-    named = RemoteProject(urlsplit(gitlab.url).hostname or "", on_gitlab.path)
-    keys = {named.key, *(parse_remote(address).key for address in on_gitlab.addresses)}
+    named, *others = map(parse_remote, gitlab.addresses())
+    keys = {named.key, *(other.key for other in others)}
     urls = [url, *checkout.git("remote", "get-url", "--push", "--all", GITLAB_REMOTE).splitlines()]
     if others := [it for it in map(parse_remote, urls) if it.key not in keys]:
         raise Refused(

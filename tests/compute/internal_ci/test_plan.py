@@ -100,18 +100,6 @@ def test_a_protected_branch_is_not_replaced(pattern: str, is_protected: bool) ->
         plan.require_replaceable(TO, ["main", pattern])
 
 
-# -- which pipeline ----------------------------------------------------------------------------------------------
-
-
-def test_candidates() -> None:
-    listed = [
-        pipeline(1, ref="pull-request/10"), pipeline(2), pipeline(3, status="canceled"), pipeline(4, sha=OTHER),
-        pipeline(5, status="skipped"), pipeline(6, ref="main", status="success"), pipeline(7, status="failed"),
-    ]  # fmt: skip
-    assert [candidate.id for candidate in plan.candidates(listed, HEAD, TO)] == [7, 2, 6, 1]
-    assert plan.candidates([], HEAD, TO) == []
-
-
 # -- whether the pin builds --------------------------------------------------------------------------------------
 
 BOTH_PLATFORMS = ("amd64", "arm64")
