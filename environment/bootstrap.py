@@ -6,7 +6,6 @@ until the last installing process has ended, and the file ``installed`` is writt
 
 import ast
 import fcntl
-import functools
 import os
 import shutil
 import subprocess
@@ -24,7 +23,7 @@ DIVERTING = (
     "BUILD_CONSTRAINT", "CONSTRAINT", "DRY_RUN", "EDITABLE", "EXCLUDE", "GROUP", "OVERRIDE", "PREFIX", "PYTHON",
     "REQUIREMENT", "REQUIREMENTS_FROM_SCRIPT", "ROOT", "TARGET",
 )  # fmt: skip
-SOURCES = (ENVIRONMENT / "uv.txt", ENVIRONMENT / "requirements.txt", ROOT / "pyproject.toml")
+UV, PACKAGES = ENVIRONMENT / "uv.txt", ENVIRONMENT / "requirements.txt"
 
 
 class Failed(Exception):
@@ -35,9 +34,18 @@ def main() -> int:
     """Return 0 if the environment is complete, 125 if it could not be built, 130 after Ctrl-C."""
     try:
         with open(ENVIRONMENT / ".lock", "a") as lock:
-            _acquire(lock.fileno())
-            if not _is_current():
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                _say("Waiting for another command that is building the environment.")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            # environment/run compares the same, in the same order.
+            sources = b"".join(path.read_bytes() for path in (UV, PACKAGES, ROOT / "pyproject.toml"))
+            content = os.fsencode(ROOT) + b"\n" + sources
+            if not (PYTHON.exists() and INSTALLED.exists() and INSTALLED.read_bytes() == content):
                 _build(lock.fileno())
+                INSTALLED.with_suffix(".partial").write_bytes(content)
+                INSTALLED.with_suffix(".partial").replace(INSTALLED)
     except Failed as failure:
         _say(
             f"{failure} The reason is shown above. For network problems: set a proxy with HTTPS_PROXY, and another "
@@ -54,74 +62,42 @@ def main() -> int:
     return 0
 
 
-def _acquire(lock: int) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        _say("Waiting for another command that is building the environment.")
-        fcntl.flock(lock, fcntl.LOCK_EX)
-
-
-def _is_current() -> bool:
-    return PYTHON.exists() and INSTALLED.exists() and INSTALLED.read_bytes() == _content()
-
-
-def _content() -> bytes:
-    # environment/run compares the same, in the same order.
-    return os.fsencode(ROOT) + b"\n" + b"".join(path.read_bytes() for path in SOURCES)
-
-
 def _build(lock: int) -> None:
     started = time.monotonic()
-    version = ".".join(map(str, sys.version_info[:3]))
-    # An interrupted installation, or one for another location, cannot be trusted; a complete one is only updated.
-    location = os.fsencode(ROOT) + b"\n"
-    if PYTHON.exists() and INSTALLED.exists() and INSTALLED.read_bytes().startswith(location):
-        _say("The lock file has changed: updating the environment.")
-        INSTALLED.unlink()
-    else:
-        _say(f"First use: building the locked environment in {VENV} with Python {version}.")
-        if VENV.exists():
-            shutil.rmtree(VENV)
-        _step("Python's venv module failed.", lock, sys.executable, "-I", "-m", "venv", VENV)
+    _say(f"Building the locked environment in {VENV} with Python {'.'.join(map(str, sys.version_info[:3]))}.")
+    if VENV.exists():
+        shutil.rmtree(VENV)
+    _step("Python's venv module failed.", lock, {**os.environ}, sys.executable, "-I", "-m", "venv", VENV)
+    env = _environ()
     pip = (PYTHON, "-I", "-m", "pip", "--disable-pip-version-check", "--no-input", "-qq")
     # Otherwise uv reads settings from each folder above the checkout.
-    uv = (VENV / "bin" / "uv", "--project", "/", "pip")
+    uv, options = (VENV / "bin" / "uv", "--project", "/", "pip"), ("--quiet", "--python", PYTHON)
     _say("1 of 3: downloading uv, the installer.")
-    requirements = ("--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", SOURCES[0])
-    _step("uv could not be installed.", lock, *pip, "install", *requirements)
+    requirements = ("--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", UV)
+    _step("uv could not be installed.", lock, env, *pip, "install", *requirements)
     _say("2 of 3: installing the packages, verified by hash (about 240 MB to download the first time).")
-    options = ("--quiet", "--python", PYTHON)
     # Only wheels: building a source distribution would run code that is not locked.
     hashed = ("--require-hashes", "--no-build")
-    _step("The packages could not be installed.", lock, *uv, "sync", *options, *hashed, SOURCES[1])
+    _step("The packages could not be installed.", lock, env, *uv, "sync", *options, *hashed, PACKAGES)
     # Older Pythons install it in every virtual environment, but nothing here needs it.
-    _step("Packages that are not locked could not be removed.", lock, *uv, "uninstall", *options, "setuptools")
+    _step("setuptools could not be removed.", lock, env, *uv, "uninstall", *options, "setuptools")
     _say("3 of 3: installing this checkout's library.")
     offline = ("--offline", "--no-deps", "--no-build-isolation", "--editable", ROOT)
-    _step("The library could not be installed.", lock, *uv, "install", *options, *offline)
-    partial = INSTALLED.with_suffix(".partial")
-    partial.write_bytes(_content())
-    partial.replace(INSTALLED)
+    _step("The library could not be installed.", lock, env, *uv, "install", *options, *offline)
     _say(f"Ready after {time.monotonic() - started:.0f} seconds.")
 
 
-def _step(failure: str, lock: int, *command: str | Path) -> None:
+def _step(failure: str, lock: int, env: dict[str, str], *command: str | Path) -> None:
     # The child inherits the lock, so that it is held until the child has ended even if this process is killed.
-    environ = _environ() if PYTHON.exists() else {**os.environ, "PYTHONSAFEPATH": "1"}
-    if subprocess.run(command, env=environ, cwd=ROOT, pass_fds=(lock,), check=False).returncode != 0:
+    env = {**env, "PYTHONSAFEPATH": "1"}  # nothing may be imported from the current folder, either
+    if subprocess.run(command, env=env, cwd=ROOT, pass_fds=(lock,), check=False).returncode != 0:
         raise Failed(failure)
 
 
-@functools.cache
 def _environ() -> dict[str, str]:
     """Return the environment for pip and uv; pip's index and certificate are used for uv, too."""
     diverting = {f"{tool}_{name}" for tool in ("PIP", "UV") for name in DIVERTING}
-    environ = {name: value for name, value in os.environ.items() if name not in diverting}
-    # Programs started by pip and uv must not import from the current folder, either.
-    environ |= {"PIP_USER": "0", "PYTHONSAFEPATH": "1"}
-    if "PYTHONDONTWRITEBYTECODE" in os.environ:  # otherwise every start would compile again
-        environ.setdefault("UV_COMPILE_BYTECODE", "1")
+    environ = {name: value for name, value in os.environ.items() if name not in diverting} | {"PIP_USER": "0"}
     listing = subprocess.run([PYTHON, "-I", "-m", "pip", "config", "list"], capture_output=True, text=True, check=False)
     for line in listing.stdout.splitlines():
         key, _, value = line.partition("=")

@@ -1,37 +1,15 @@
-"""The server's files: records are read-only, and checkpoints are stored elsewhere.
+"""The server's files: records are read-only.  And terminals: a login shell may reset PATH and lose the environment."""
 
-Jupyter otherwise writes a checkpoint beside each opened file, so that viewing a record would change it.
-"""
-
-import os
 from pathlib import Path
 
-from jupyter_server.services.contents.filecheckpoints import AsyncFileCheckpoints
 from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
 from tornado.web import HTTPError
 
 c = get_config()  # noqa: F821 - Jupyter provides it
 
 
-class SeparateCheckpoints(AsyncFileCheckpoints):
-    """Checkpoints in the user's state folder, by the path of their file; beside the file if that is impossible."""
-
-    def checkpoint_path(self, checkpoint_id, path):
-        file = Path(self._get_os_path(path.strip("/")))
-        state = Path(os.environ.get("XDG_STATE_HOME", ""))
-        state = state if state.is_absolute() else Path.home() / ".local/state"
-        folder = state / "base-image-runbook/checkpoints" / file.parent.relative_to(file.anchor)
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError:
-            return super().checkpoint_path(checkpoint_id, path)
-        return str(folder / f"{file.stem}-{checkpoint_id}{file.suffix}")
-
-
 class RecordsReadOnly(AsyncLargeFileManager):
-    """A contents manager that changes no record and no file beside records."""
-
-    checkpoints_class = SeparateCheckpoints
+    """A contents manager that changes no record and no file beside records, and so makes no checkpoints there."""
 
     def is_writable(self, path):
         return not self._is_evidence(path) and super().is_writable(path)
@@ -59,3 +37,4 @@ class RecordsReadOnly(AsyncLargeFileManager):
 
 
 c.ServerApp.contents_manager_class = RecordsReadOnly
+c.ServerApp.terminado_settings = {"shell_command": ["sh", "-c", 'exec "${SHELL:-sh}"']}

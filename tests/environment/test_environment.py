@@ -18,7 +18,7 @@ from small_runbooks import notebook
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = ROOT / "environment"
 # With these, tests do not need the machine's own Pythons.
-TOOLS = ("sh", "cat", "cmp", "dirname", "echo", "env", "readlink", "true")
+TOOLS = ("sh", "cat", "cmp", "echo", "env", "readlink", "true")
 
 
 @pytest.fixture

@@ -17,9 +17,8 @@ CONFIG = Path(__file__).resolve().parents[2] / "environment/jupyter/jupyter_serv
 
 
 @pytest.fixture
-def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def manager(tmp_path: Path) -> Any:
     """Return the server's manager of files, on a folder with an archive."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     two_bumps(tmp_path / "root")
     config = SimpleNamespace(ServerApp=SimpleNamespace())
     runpy.run_path(str(CONFIG), init_globals={"get_config": lambda: config})
@@ -56,21 +55,9 @@ def test_opening_and_saving_evidence_changes_nothing(manager: Any, name: str) ->
         assert refusal.value.status_code == 403
     problems, counts = verify(archive)
     assert (problems, counts.remarks) == ([], [])
-
-
-def test_other_files_are_saved_with_separate_checkpoints(manager: Any) -> None:
-    root = Path(manager.root_dir)
-    for folder in ("a", "b"):
-        (root / folder).mkdir()
-        path = f"{folder}/notes.txt"
-        (root / path).write_text(folder)
-        assert open_in_lab(manager, path)["writable"]
-        asyncio.run(manager.save({"type": "file", "format": "text", "content": "new"}, path))
-        assert (root / path).read_text() == "new"
-    for folder in ("a", "b"):
-        asyncio.run(manager.restore_checkpoint("checkpoint", f"{folder}/notes.txt"))
-        assert (root / folder / "notes.txt").read_text() == folder
-    assert not list(root.rglob(".ipynb_checkpoints"))
+    (root / "notes.txt").write_text("old")
+    asyncio.run(manager.save({"type": "file", "format": "text", "content": "new"}, "notes.txt"))
+    assert (root / "notes.txt").read_text() == "new"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +67,6 @@ def test_other_files_are_saved_with_separate_checkpoints(manager: Any) -> None:
 def test_only_the_start_page_that_is_shipped_runs_when_it_opens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notebook: str, runs: bool
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     root = CONFIG.parents[2]
     folder = root if notebook == "shipped" else tmp_path
     text = (root / "runbooks/00-start.ipynb").read_text()
