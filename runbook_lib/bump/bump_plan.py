@@ -21,7 +21,7 @@ from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.plan import PinChange, PinPlan
 from runbook_lib.pins.sites import Sites
 from runbook_lib.text.markdown import unlinked
-from runbook_lib.world.bump_branch import BumpBranch, commit_titles
+from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.image_lookup import verify_tag
 from runbook_lib.world.ports import Registry, Services
 
@@ -123,13 +123,13 @@ class PlannedBump:
 def plan_bump(branch: BumpBranch) -> PlannedBump:
     """Plan on the branch's newest commit, and query the registry for the image on each of the pins' platforms.
 
-    Raises Refused for a branch that has the bump's name but different content.
+    Raises Refused for a rollback to an image whose bump has left its branch.
     """
     bump, sites = branch.bump, branch.bump.repository.sites
     if bump.tag is None:
         return PlannedBump(bump, NO_PLAN, None, Check("the image exists", "skipped", "No tag was given."))
     plan, base_plan = plan_commit(branch, branch.start), plan_commit(branch, branch.base_commit)
-    _refuse_other_content(branch, plan, base_plan)
+    _refuse_earlier_bump(branch, base_plan)
     base_tag = _base_tag(bump, base_plan)
     connection = branch.services.registry(ImageRef.parse(f"{sites.image}:{bump.tag}"))
     with connection as registry, ThreadPoolExecutor(1) as pool:  # in parallel, because a distant registry is slow
@@ -195,19 +195,9 @@ def _check_kept(check: Check, old: Image | None, image: Image | None, base_tag: 
     return replace(check, status="failed", detail=f"{base_tag} exists for {' and '.join(lost)}, and it does not. {fix}")
 
 
-def _refuse_other_content(branch: BumpBranch, plan: PinPlan, base_plan: PinPlan) -> None:
-    """Raise Refused for somebody's own branch, and for that of the bump to which a rollback returns.
-
-    Somebody's own branch has commits, none of them the bump's, and lacks the plan.
-    """
+def _refuse_earlier_bump(branch: BumpBranch, base_plan: PinPlan) -> None:
+    """Raise Refused for the branch of the bump to which a rollback returns."""
     bump, checkout = branch.bump, branch.checkout
-    titles = commit_titles(checkout, f"{branch.base_commit}..{branch.start}")
-    if plan.changes and titles and bump.title not in titles.values():
-        listed = ", ".join(f"{commit[:10]} ({title})" for commit, title in list(titles.items())[:3])
-        raise Refused(
-            f"Branch {bump.branch} in {checkout.path} has content unrelated to this bump: {listed}. Nothing was "
-            "changed. Delete or rename that branch, here and on the remote, then run again."
-        )
     back = any(_goes_back(bump, change) for change in base_plan.changes)
     if back and branch.tip and not checkout.is_ancestor(branch.base_commit, branch.start):
         raise Refused(
