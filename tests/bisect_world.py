@@ -66,10 +66,10 @@ esac
 class World:
     """A checkout, a test and the folder of results."""
 
-    def __init__(self, folder: Path, test: str = TEST, reports: str = REPORTS) -> None:
+    def __init__(self, folder: Path, test: str = TEST) -> None:
         self.folder = folder
         self.checkout = Checkout.open(slurm_repository.create(folder / "checkout"))
-        (folder / "test.sh").write_text(test.replace("{folder}", str(folder)).replace("{reports}", reports))
+        (folder / "test.sh").write_text(test.replace("{folder}", str(folder)).replace("{reports}", REPORTS))
 
     def plan(self, *, apply: bool = True, site: Site | None = None, **changes: str) -> SearchFacts:
         bump = Bump.parse(tag="26.06-py3", mode="local" if apply else "preview")
