@@ -103,7 +103,10 @@ class Forge:
         self.tokens: dict[str, Token] = dict(TOKENS)
         with self.hub.store.transaction() as stored:
             self.hub.private = getattr(stored, "private", False)
-            self._server = LoopbackServer(self.answer, getattr(stored, "port", 0), name="practice forge", listen=listen)
+            # A test may exchange `answer` later.
+            self._server = LoopbackServer(
+                lambda request: self.answer(request), getattr(stored, "port", 0), name="practice forge", listen=listen
+            )
             stored.port = self._server.port
             self.hub.address = self.url = self._server.url
 
