@@ -6,16 +6,16 @@ Files already refreshed on the branch are not refreshed again.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import monotonic
 
 from runbook_lib.decisions import Decisions
-from runbook_lib.golden import acceptance, baselines, history, match_artifacts
+from runbook_lib.golden import acceptance, baselines, history
 from runbook_lib.golden import collect as artifacts
 from runbook_lib.golden.attempts import read_attempts
 from runbook_lib.golden.bisect_offer import ImageSearches, look_searches
 from runbook_lib.golden.collect import CollectionProblem, GoldenCollection, GoldenSource
-from runbook_lib.golden.coverage import Coverage, golden_files
+from runbook_lib.golden.coverage import Coverage, compared_files, golden_files
 from runbook_lib.golden.coverage import coverage as coverage_of
 from runbook_lib.golden.diff import LINT
 from runbook_lib.golden.form import examine
@@ -27,7 +27,6 @@ from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.file_names import (
     FOLDER,
     PERFORMANCE,
-    GoldenFileName,
     baseline_of,
     config_path,
     has_values,
@@ -204,27 +203,18 @@ def _golden_paths(paths: Iterable[str]) -> frozenset[str]:
 
 
 def _coverage(
-    source: GoldenSource, collection: GoldenCollection, known: AbstractSet[str], recipe_rows: Sequence[RecipeRow]
+    source: GoldenSource, collection: GoldenCollection, known: AbstractSet[str], rows: Sequence[RecipeRow]
 ) -> tuple[Coverage, ...]:
-    """Return the coverage: files that the run uploaded, and those of jobs that passed with our values."""
-    measured = {file.path for file in collection.files}
-    unsure: set[str] = set()
-    finished = Counter((job.model, job.test_case) for job in source.jobs if job.state in ("passed", "failed"))
+    """Return the coverage: files that the run uploaded, and those of tests that passed with our values."""
+    passed = {(job.model, job.test_case) for job in source.jobs if job.state == "passed"}
+    jobs = []  # those of the same name on other platforms, too
     for job in source.jobs:
-        if job.state != "passed":
-            continue
-        files = match_artifacts.expected_files(known, job, source.environment, {job.platform} if job.platform else ())
-        platforms = {name.platform for path in files if (name := GoldenFileName.of_path(path))}
-        certain = job.platform or finished[job.model, job.test_case] >= len(platforms)
-        (measured if certain else unsure).update(files)
-    rows = []
-    for row in coverage_of(map(short_name, known), recipe_rows, set(map(short_name, measured)), source.environment):
-        if not row.covered and path_of(row.file) in unsure:
-            row = replace(
-                row, kind="platform", reason="it ran on one of its platforms, but the run does not report which"
-            )
-        rows.append(row)
-    return tuple(rows)
+        if job.state == "passed" or (job.state == "failed" and not job.platform):
+            jobs += [job] if (job.model, job.test_case) in passed else []
+    files = sorted(map(short_name, known))
+    covered = compared_files(jobs, rows, files, source.environment)
+    covered |= {short_name(file.path) for file in collection.files}
+    return tuple(coverage_of(files, rows, covered, source.environment))
 
 
 def undecided_jobs(readings: GoldenReadings, judged: JudgedTable, *, on_branch: bool) -> tuple[str, ...]:

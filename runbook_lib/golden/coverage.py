@@ -6,17 +6,18 @@ GitHub runs only L0 and L1.
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from runbook_lib import notebooks
+from runbook_lib.golden.match_artifacts import FunctionalTestJob
 from runbook_lib.recipes.file_names import GoldenFileName
 from runbook_lib.recipes.rows import RecipeRow
 
 #: GitHub's tiers by scope; all other scopes run on GitLab, or only when named.
 GITHUB = {"mr-github-slim": "L0", "mr-github": "L1", "L0": "L0", "L1": "L1"}
-Kind = Literal["covered", "gitlab", "gb200", "quarantined", "no recipe", "platform", "not produced"]
+Kind = Literal["covered", "gitlab", "gb200", "quarantined", "no recipe", "not produced"]
 #: What refreshes a golden file that the run did not cover.
 COMMANDS: Mapping[Kind, str] = {
     "gitlab": (
@@ -25,7 +26,6 @@ COMMANDS: Mapping[Kind, str] = {
     "gb200": "have a maintainer comment /ok to test for the commit, then run this step again",
     "quarantined": "none: fix the test and re-enable it first",
     "no recipe": "none: no recipe runs it",
-    "platform": "none: the run does not report on which platform its job ran",
 }
 #: The cadence of a scope that only GitLab runs.
 ON_GITLAB = {"nightly": "nightly", "L2": "nightly", "weekly": "weekly", "L3": "weekly"}
@@ -56,6 +56,24 @@ def golden_files(row: RecipeRow) -> Iterator[str]:
 def is_on_github(row: RecipeRow) -> bool:
     """Return True if GitHub runs a row's tests."""
     return any(scope.value in GITHUB for scope in row.scopes)
+
+
+def compared_files(
+    jobs: Iterable[FunctionalTestJob], rows: Sequence[RecipeRow], files: Collection[str], environment: str
+) -> set[str]:
+    """Return the golden files with which these jobs compared their values.
+
+    On GitHub the jobs of a test have one name on all platforms.  GB200's come last: they run only for maintainers.
+    """
+    compared: set[str] = set()
+    counts = Counter((job.model, job.test_case, job.platform) for job in jobs)
+    for (model, case, platform), count in counts.items():
+        golden: set[str] = set()
+        for row in rows:
+            if (row.model, row.case) == (model, case) and (platform or is_on_github(row)):
+                golden.update(file for file in golden_files(row) if f"_{environment}_{platform}" in file)
+        compared.update(sorted(golden, key=lambda file: "gb200" in file)[:count])
+    return compared | ({file.replace(".json", "_2nd.json") for file in compared} & set(files))
 
 
 def coverage(

@@ -2,7 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from runbook_lib.golden.coverage import coverage, golden_files
+from runbook_lib.golden.coverage import compared_files, coverage, golden_files
+from runbook_lib.golden.match_artifacts import FunctionalTestJob
 from runbook_lib.recipes.rows import RecipeRow
 from runbook_lib.text.yaml_spans import Cell
 
@@ -45,3 +46,23 @@ def test_why_a_file_is_not_covered(scopes, platform, covered, reason):
 def test_the_second_file_of_a_resume_test_belongs_to_its_first():
     (found,) = coverage(["gpt/one/golden_values_dev_dgx_h100_2nd.json"], [row("mr")], [], "dev")
     assert found.scopes == ("mr",)
+
+
+@pytest.mark.parametrize(
+    ("platforms", "covered"),
+    [
+        ([""], ["h100"]),  # GB200 runs only for maintainers
+        (["", ""], ["gb200", "h100"]),
+        (["dgx_gb200"], ["gb200"]),
+        ([], []),
+    ],
+)
+def test_the_files_that_jobs_compared(platforms, covered):
+    rows = [row("mr-github", platform="dgx_gb200"), row("mr-github"), row("nightly", platform="dgx_a100")]
+    jobs = [
+        FunctionalTestJob(number, "", "gpt", "one", "passed", platform=name) for number, name in enumerate(platforms)
+    ]
+    second = "gpt/one/golden_values_dev_dgx_h100_2nd.json"
+    found = compared_files(jobs, rows, [second], "dev")
+    expected = {f"gpt/one/golden_values_dev_dgx_{name}.json" for name in covered}
+    assert found == expected | ({second} if "h100" in covered else set())

@@ -1,7 +1,5 @@
 """The golden files that a merged pull request's run did not compare, and the commands that refresh them."""
 
-import itertools
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from runbook_lib.clients.github.ci_status import branch_of, choose
@@ -80,15 +78,8 @@ def compared_files(
     if branch.bump.image_type == "lts":  # GitHub runs no LTS tests
         return set()
     tested = ci_runs.functional_tests(_jobs(branch, github))
-    counts = Counter((test.model, test.test_case) for test in tested if test.state in ("passed", "failed"))
-    compared: set[str] = set()
-    for name, count in counts.items():
-        of_test = (row for row in recipe_rows if (row.model, row.case) == name and coverage.is_on_github(row))
-        of_rows = itertools.chain.from_iterable(map(coverage.golden_files, of_test))
-        golden = {file for file in of_rows if f"golden_values_{branch.bump.image_type}_" in file}
-        # GB200 jobs have the same names as H100 jobs; they come last, because they run only for maintainers.
-        compared.update(sorted(golden, key=lambda file: "gb200" in file)[:count])
-    return compared | ({file.replace(".json", "_2nd.json") for file in compared} & set(files))
+    finished = [test for test in tested if test.state in ("passed", "failed")]
+    return coverage.compared_files(finished, recipe_rows, files, branch.bump.image_type)
 
 
 def _jobs(branch: BumpBranch, github: Forge | None) -> tuple[WorkflowJob, ...]:
