@@ -23,23 +23,20 @@ class Need:
     """The needs of a step that publishes.
 
     ``permissions`` are those of a fine-grained token for a private repository; for a public one only those that write
-    suffice.  ``scope`` is a classic token's for a public repository; for a private one each needs ``repo``.  ``role``
-    is the person's in the repository, where reading it is not enough.
+    suffice.  ``scope`` is a classic token's for a public repository; for a private one each needs ``repo``.
     """
 
     step: str
     permissions: tuple[str, ...]
     scope: str = ""
-    role: str = ""
 
 
 NEEDS = (
     Need(notebooks.PREFLIGHT, ("metadata=read",)),
-    Need(notebooks.OPEN_PR, ("pull_requests=write",), "public_repo", "triage, to set labels"),
-    Need(notebooks.RUN_CI, _CI, "public_repo", "write, to authorize CI"),
+    Need(notebooks.OPEN_PR, ("pull_requests=write",), "public_repo"),
+    Need(notebooks.RUN_CI, _CI, "public_repo"),
     Need(notebooks.GOLDEN_VALUES, _CI, "repo"),
-    Need(notebooks.BROKEN_TESTS, ("actions=write", *_CI[1:-1], "issues=write", "pull_requests=write"), "repo",
-         "write, to rerun failed jobs"),
+    Need(notebooks.BROKEN_TESTS, ("actions=write", *_CI[1:-1], "issues=write", "pull_requests=write"), "repo"),
     Need(notebooks.BUMP, (*_READ_ALL[:-1], "issues=read", "pull_requests=read")),
     Need(notebooks.AFTER_MERGE, ("actions=read", "issues=read", "pull_requests=read")),
     Need(notebooks.INVESTIGATE_CI, ("actions=read", "pull_requests=read"), "repo"),

@@ -88,14 +88,7 @@ def _find(bump: Path, is_it: Callable[[Run], bool]) -> Run | None:
     return next(filter(is_it, reversed(runs)), None)
 
 
-def start(
-    notebook: Path,
-    parameters: Mapping[str, object],
-    folder: Path,
-    *,
-    shown: str = "",
-    env: Mapping[str, str] = os.environ,
-) -> FollowedRun:
+def start(notebook: Path, parameters: Mapping[str, object], folder: Path, *, shown: str = "") -> FollowedRun:
     """Start a run of a notebook in this environment without the variables of JupyterLab.
 
     ``folder`` is the bump's in the archive, ``shown`` the fingerprint of the plan that a person has seen.  Raises
@@ -103,7 +96,7 @@ def start(
     """
     import psutil  # type: ignore[import-untyped]
 
-    environment = {name: value for name, value in env.items() if name != session.VARIABLE}
+    environment = {name: value for name, value in os.environ.items() if name != session.VARIABLE}
     try:
         with tempfile.TemporaryFile() as request, tempfile.TemporaryFile() as err:
             request.write(json.dumps({"parameters": parameters, "shown": shown}).encode())

@@ -4,7 +4,6 @@
 record as a command, and no cell runs out of order.  The form shows what the cells of that run have shown.
 """
 
-import os
 import sys
 import threading
 import time
@@ -96,7 +95,7 @@ class Form:
 
     def target(self) -> FormTarget:
         """Return the bump that the current values describe."""
-        return FormTarget({name: widget.value for name, widget in self.inputs.items()}, self.notebook)
+        return FormTarget({name: widget.value for name, widget in self.inputs.items()})
 
     def begin(self) -> None:
         """In the background, choose the tag of the bump in flight, offer choices, and follow the bump's run."""
@@ -182,8 +181,7 @@ class Form:
             try:
                 parameters = self._parameters(target, apply=apply)
                 shown = fingerprint(plan) if apply and plan else ""
-                env = {**os.environ, "RUNBOOK_AUDIT": str(target.archive)}
-                self._running = run = child.start(self.notebook, parameters, target.folder(), shown=shown, env=env)
+                self._running = run = child.start(self.notebook, parameters, target.folder(), shown=shown)
             except RunbookError as error:
                 self._show_error(str(error))
                 return

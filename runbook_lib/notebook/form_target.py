@@ -16,10 +16,9 @@ from runbook_lib.world import repository
 
 @dataclass(frozen=True)
 class FormTarget:
-    """The values of a form of ``notebook``.  The methods read the checkout, and raise RunbookError."""
+    """The values of a form.  The methods read the checkout, and raise RunbookError."""
 
     values: Mapping[str, str | bool]
-    notebook: Path
 
     @property
     def practice(self) -> bool:
@@ -36,11 +35,6 @@ class FormTarget:
         """The word to type to confirm: the tag, or without a tag the base branch."""
         return str(self.values["tag"] or self.values["base"])
 
-    @property
-    def archive(self) -> Path:
-        """The folder of the archive."""
-        return archive.default(self.notebook)
-
     def place(self) -> RunPlace:
         """Return the checkout with its services."""
         return place.find(str(self.values.get("repo", "")))
@@ -55,7 +49,7 @@ class FormTarget:
         """Return the bump's folder in the archive."""
         bump, owner = self.bump(), self.place().checkout.repository()
         identity = Identity(owner, bump.base, bump.image_type, bump.target, practice=self.practice)
-        return self.archive.joinpath(*identity.parts)
+        return archive.default().joinpath(*identity.parts)
 
     def decisions(self) -> Path:
         """Return the file of decisions."""
@@ -67,7 +61,7 @@ class FormTarget:
         """Return the tag of the newest bump in flight in the archive; empty without one."""
         name, values = self.place().checkout.repository(), self.values
         key = (name, values.get("base"), values.get("image_type"), self.practice)
-        for bump in status(self.archive):
+        for bump in status(archive.default()):
             if (bump.repository, bump.base, bump.image_type, bump.practice) == key and bump.is_in_flight:
                 return bump.tag
         return ""

@@ -77,7 +77,7 @@ def plan(facts: BoardFacts, bump: Bump) -> Plan[World]:
 
 
 def _bumps() -> list[BumpStatus]:
-    root = archive.default(session.notebook(notebooks.START))
+    root = archive.default()
     if not root.is_dir():
         return []
     return [bump for bump in status(root) if bump.is_started]

@@ -41,17 +41,12 @@ _LOCK = "runbook-index.lock"
 _OLD = 3600.0
 
 
-def default(notebook: Path | None = None) -> Path:
-    """Return the archive to use if no parameter names one.
-
-    $RUNBOOK_AUDIT, else ``audit/`` in the notebooks' clone, else the user's data folder: never a folder in an installed
-    package.
-    """
+def default() -> Path:
+    """Return the archive: $RUNBOOK_AUDIT, else ``audit/`` in the clone, or the user's data folder for a package."""
     if variable := os.environ.get("RUNBOOK_AUDIT"):
         return Path(variable).expanduser().absolute()
-    root = notebook.absolute().parent.parent if notebook else provenance.ROOT
-    if provenance.IS_INSTALLED and not (root / "pyproject.toml").is_file():
-        root = platformdirs.user_data_path("base-image-runbook")
+    is_package = provenance.IS_INSTALLED
+    root = platformdirs.user_data_path("base-image-runbook") if is_package else provenance.ROOT
     return root / "audit"
 
 

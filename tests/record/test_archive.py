@@ -204,7 +204,6 @@ def test_any_content_of_run_json_is_an_error_with_its_path(tmp_path: Path, conte
 
 
 def test_the_default_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert archive.default(tmp_path / "x" / "runbooks" / "a.ipynb") == tmp_path / "x" / "audit"
     assert archive.default() == provenance.ROOT / "audit"
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path))
-    assert archive.default() == archive.default(Path("a.ipynb")) == tmp_path
+    assert archive.default() == tmp_path
