@@ -1,7 +1,6 @@
 """Notebook build-image: build the image of a checkout from its pins, or pull it, and check what is in it."""
 
 import platform
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,7 +13,7 @@ from runbook_lib.compute.command_run import CommandRun
 from runbook_lib.compute.engine import Engine
 from runbook_lib.compute.project import missing_submodules
 from runbook_lib.compute.slurm.site import read_site
-from runbook_lib.compute.tasks import WorkStep, split_words, wrap_command
+from runbook_lib.compute.tasks import WorkStep, split_words
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.compare import versions
@@ -155,7 +154,7 @@ class BuildImage:
         digest = facts.base.digest if facts.base else ""
         evidence = Evidence(
             {"base": facts.build.base, "digest": digest, "head_commit": facts.commit},
-            tables={"commands": [{"command": shlex.join(step.command)} for step in facts.steps]},
+            tables={"commands": [{"command": step.line} for step in facts.steps]},
             warnings=facts.warnings,
         )
         done = Outcome(f"{'Pulled' if facts.pulled else 'Built'} {facts.image}.")
@@ -178,7 +177,7 @@ class BuildImage:
 def _show(facts: ImageFacts) -> display.View:
     """Show the build, its commands and the warnings."""
     shown = display.facts(image=facts.image, built_on=facts.build.base, pinned_in=facts.build.source)
-    commands = "\n\n".join(wrap_command(step.command) for step in facts.steps)
+    commands = "\n".join(step.line for step in facts.steps)
     shown += display.code(commands, title="To be run in the checkout:")
     return shown + display.notes(filter(None, [facts.obstacle, *facts.warnings]), title="Attention")
 

@@ -18,7 +18,6 @@ TABLE: Mapping[str, Any] = tomllib.loads((files("runbook_lib.compute") / "tasks.
 TASKS: Mapping[str, str] = {name: row["is"] for name, row in TABLE["tasks"].items() if "is" in row}
 #: Facts about a checkout, a place and the task's arguments, by their names in the table.
 Values = Mapping[str, str | bool | tuple[str, ...]]
-_LINE_WIDTH = 110
 
 
 @dataclass(frozen=True)
@@ -106,14 +105,3 @@ def split_words(arguments: str) -> tuple[str, ...]:
         return tuple(shlex.split(arguments))
     except ValueError as error:
         raise RunbookError(f"arguments={arguments!r} cannot be read: {error}.") from error
-
-
-def wrap_command(words: tuple[str, ...]) -> str:
-    """Return a command ready to paste into a shell, wrapped between words to lines of about 110 characters."""
-    lines = [""]
-    for word in words:
-        quoted = shlex.quote(word)
-        if lines[-1] and len(lines[-1]) + len(quoted) >= _LINE_WIDTH:
-            lines.append("   ")
-        lines[-1] = f"{lines[-1]} {quoted}"
-    return " \\\n".join(lines).lstrip()

@@ -50,9 +50,6 @@ class WorkImage:
         if reference.repository.endswith("/training-nv-pytorch"):
             return cls(name, "alibaba", (*(ALIBABA.read(tag).notes if tag else ()), *TABLE["alibaba"]["warnings"]))
         warnings = NEMO.read(tag).notes if reference.name == NEMO.images[0] and tag else ()
-        if ":" in reference.registry:
-            warning = f"{name} has a port. A registry that is published without one responds with 'access forbidden'."
-            warnings = (*warnings, warning)
         return cls(name, "other", warnings)
 
     @property

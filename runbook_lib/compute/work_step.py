@@ -51,7 +51,7 @@ class WorkFacts:
         for number, step in enumerate(self.plan.steps, 1):
             where = "on this machine" if step.place == "host" else PLACES[self.place.name]
             listed.append({"step": f"{number}. {step.title}", "where": where, "why": step.reason})
-        lines = "\n".join(table_of_tasks.wrap_command(step.command) for step in self.plan.steps)
+        lines = "\n".join(step.line for step in self.plan.steps)
         shown = table(listed) + code(lines, title=f"Commands to run in {self.place.checkout}")
         remarks = (*self.place.image.warnings, *self.plan.warnings, self.plan.next)
         shown += notes(filter(None, remarks), title="To know")

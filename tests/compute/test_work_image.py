@@ -46,10 +46,6 @@ def test_enroot_accepts_no_digest() -> None:
         _ = WorkImage.parse("nvcr.io/nvidia/nemo:26.06@sha256:" + "0" * 64).enroot_address
 
 
-def test_a_registry_with_a_port_is_warned_about() -> None:
-    assert WorkImage.parse("gitlab.example.com:5005/adlr/x:main").warnings
-
-
 def test_alibabas_image_has_warnings() -> None:
     image = WorkImage.parse("alibaba:25.05-serverless")
     warnings = " ".join(image.warnings)
