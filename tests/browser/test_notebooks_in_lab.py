@@ -19,7 +19,6 @@ def test_the_start_page_runs_when_it_opens_and_others_do_not(lab: Lab, tab: Tab)
     assert tab.page.evaluate(clean)
     assert tab.page.locator(".jp-Dialog").count() == 0
     assert tab.page.get_by_text("Would you like to receive official Jupyter news?").count() == 0
-    assert tab.page.locator(".jp-TableOfContents").first.is_visible()
     assert tab.page.evaluate("window.jupyterapp.commands.isToggled('docmanager:toggle-autosave')") is False
     assert not lab.audit.exists()
     tab.open("bump")
