@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from runbook_lib.system import files
 from runbook_lib.world import repository as repositories
 
 _MAX_LENGTH = 2**21  # characters of a file
+MOST_PLACES = 10_000  # of a repository
 _MAX_COMMITS = 5000
 
 
@@ -47,14 +48,25 @@ def find(checkout: Checkout, ref: str = "HEAD") -> Findings:
 def survey(checkout: Checkout, commit: str, notes: list[str]) -> tuple[dict[str, Source], list[Place]]:
     """Return the files of a commit that may name images, and the places in them; what was not searched is noted."""
     sources = _sources(checkout, commit, SEARCHED, notes)
-    named = {path: places(source) for path, source in sources.items()}
+    named, count = dict[str, list[Place]](), 0
+    for path, source in sources.items():
+        named[path] = places(source)
+        count = _counted(count, named[path])
     tags = distinct_tags(place for of_file in named.values() for place in of_file)
     sources = _sources(checkout, commit, tags, notes) | sources
     found: list[Place] = []
     for path, source in sorted(sources.items()):
         of_file = named.get(path, [])
         found += sorted([*of_file, *lone_tags(source, tags, of_file)], key=lambda place: place.start)
+        _counted(0, found)
     return sources, found
+
+
+def _counted(count: int, places: Sequence[Place]) -> int:
+    """Return the number of places so far.  Raises CannotTell for more than any repository has."""
+    if count + len(places) > MOST_PLACES:
+        raise CannotTell(f"The repository names images in more than {MOST_PLACES:,} places: list its pins by hand.")
+    return count + len(places)
 
 
 def _sources(checkout: Checkout, commit: str, texts: Collection[str], notes: list[str]) -> dict[str, Source]:

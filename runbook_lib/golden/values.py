@@ -15,6 +15,8 @@ from runbook_lib.errors import RunbookError
 
 #: Maximum size in bytes and nesting depth of a golden file: Megatron-LM's largest has 3 MB, the deepest 5 levels.
 MAX_BYTES, MAX_DEPTH = 64 * 2**20, 32
+#: Values and names of a golden file, each of which takes Python up to 150 bytes; Megatron-LM's largest has 100,000.
+MAX_VALUES = 1_000_000
 _LAST_STEP = 10**12
 
 #: The strings that collectors write for NaN and infinity.  Megatron-LM's lint refuses them in a changed file.
@@ -110,6 +112,8 @@ def load(content: str | bytes) -> dict[str, Any]:
     if len(content) > MAX_BYTES:
         raise BadGoldenFile(f"it has {len(content):,} bytes or characters, more than {MAX_BYTES:,}")
     text = _decode(content)
+    if text.count(",") + text.count("[") + text.count("{") > MAX_VALUES:
+        raise BadGoldenFile(f"it has more than {MAX_VALUES:,} values")
     try:
         data = json.loads(text)
         if isinstance(data, str):  # a line of JSONL, which CI's inference test accepts

@@ -12,8 +12,9 @@ from runbook_lib.text.lists import shorten
 
 #: The groups of a pattern, of which it has one: around an image reference, or around a tag alone.
 GROUPS = frozenset({"image", "tag"})
-#: Seconds of processor time for all matches in one text: each search is linear, but there may be many.
-LIMIT = 10.0
+#: Seconds of the processor for all patterns and texts of this process: each search is linear, but there may be many.
+LIMIT = 30.0
+_spent = 0.0  # seconds
 _MAX_PATTERN = 1000  # characters
 _MAX_GROUPS, _MAX_STATES = 10, 1000  # of the compiled pattern: they multiply the time for a character
 _MAX_TEXT = 1_000_000  # characters
@@ -60,8 +61,8 @@ def _compile(pattern: str) -> tuple[Any, str]:
 def spans(pattern: str, text: str) -> tuple[tuple[int, int], ...]:
     """Return the span of the pattern's group in each match; ``^`` and ``$`` match at the ends of each line.
 
-    Raises CannotTell, with a sentence, for a pattern that ``validate`` refuses, for a search that takes longer than
-    ``LIMIT`` or has more than 10,000 matches, and for a text of more than 1,000,000 characters.
+    Raises CannotTell, with a sentence, for a pattern that ``validate`` refuses, when all searches have taken more than
+    ``LIMIT``, for more than 10,000 matches, and for a text of more than 1,000,000 characters.
     """
     shown = repr(shorten(pattern, 80))
     if len(text) > _MAX_TEXT:
@@ -71,15 +72,25 @@ def spans(pattern: str, text: str) -> tuple[tuple[int, int], ...]:
     except CannotTell as error:
         raise CannotTell(f"the pattern {shown} cannot be used: {error}.") from error
     number = compiled.groupindex[group]
-    end, result = time.process_time() + LIMIT, list[tuple[int, int]]()
+    before, result = time.thread_time(), list[tuple[int, int]]()
     for match in compiled.finditer(_encodable(text)):
         if match.start(number) >= 0:
             result.append(match.span(number))
         if len(result) > _MAX_MATCHES:
             raise CannotTell(f"the pattern {shown} matches more than {_MAX_MATCHES} times in this file.")
-        if time.process_time() > end:
-            raise CannotTell(f"the pattern {shown} took longer than {LIMIT:.1g} seconds on this file: make it shorter.")
+        before = _spend(before, shown)
+    _spend(before, shown)
     return tuple(result)
+
+
+def _spend(before: float, pattern: str) -> float:
+    """Count the time since ``before``, and return the time now.  Raises CannotTell when it is used up."""
+    global _spent
+    now = time.thread_time()
+    _spent += now - before
+    if _spent > LIMIT:
+        raise CannotTell(f"all patterns took more than {LIMIT:.3g} seconds, the last one {pattern}: make it shorter.")
+    return now
 
 
 def _encodable(text: str) -> str:

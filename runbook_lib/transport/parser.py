@@ -35,10 +35,6 @@ _LARGEST_PART = 4 * 2**20  # bytes
 _STACK = 2**19  # bytes of each of the parser's threads
 _ENDS = 3  # parsers that may end early
 _OUT_OF_MEMORY = 77  # the parser's exit status
-_REASONS = {
-    _OUT_OF_MEMORY: f"it took more than {MEMORY // 2**20} MB of memory",
-    -signal.SIGXCPU: f"it took more than {PROCESSOR} seconds of the processor",
-}
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -136,10 +132,10 @@ class Parser(Generic[Item, Answer]):
                 if ours is not control:
                     threading.Thread(target=self._serve, args=(ours,), daemon=True).start()
             with suppress(EOFError, OSError):
-                control.send((self.function, items))
+                control.send((self.function, items, MEMORY, PROCESSOR))
                 for _ in items:
                     if not control.poll(max(0, self._end - time.monotonic())):
-                        return f"reading everything took more than {DEADLINE // 60} minutes"
+                        return f"reading everything took more than {DEADLINE} seconds"
                     answer = control.recv_bytes(self._room)
                     self._room -= len(answer)
                     note(*pickle.loads(answer))
@@ -191,7 +187,11 @@ def _reason(process: "subprocess.Popen[bytes]") -> str:
         return f"everything that was chosen is more than {ANSWERS // 2**20} MB together"
     assert process.stderr
     told = process.stderr.read(10_000).decode("utf-8", "replace").strip().rpartition("\n")[2]
-    return _REASONS.get(status, f"the process that parses it failed ({told[:200] or status})")
+    reasons = {
+        _OUT_OF_MEMORY: f"it took more than {MEMORY // 2**20} MB of memory",
+        -signal.SIGXCPU: f"it took more than {PROCESSOR} seconds of the processor",
+    }
+    return reasons.get(status, f"the process that parses it failed ({told[:200] or status})")
 
 
 def main() -> None:
@@ -199,11 +199,11 @@ def main() -> None:
     control, *files = (Connection(int(descriptor)) for descriptor in sys.argv[1:])
     for connection in files:
         _idle.put(connection)
-    function, items = control.recv()
+    function, items, memory, processor = control.recv()
     threading.stack_size(_STACK)
-    resource.setrlimit(resource.RLIMIT_CPU, (PROCESSOR, PROCESSOR + 5))
+    resource.setrlimit(resource.RLIMIT_CPU, (processor, processor + 5))
     with suppress(ValueError):  # a system without this limit
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     try:
         with ThreadPoolExecutor(THREADS) as pool:
             for future in as_completed([pool.submit(answer, function, *item) for item in items.items()]):

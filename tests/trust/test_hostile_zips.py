@@ -27,7 +27,6 @@ from runbook_lib.golden import collect, match_artifacts
 from runbook_lib.golden.collect import GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob
 from runbook_lib.text.redact import Redactor
-from runbook_lib.transport import archives
 from runbook_lib.transport.downloads import Address
 from runbook_lib.transport.web import Web
 
@@ -214,16 +213,6 @@ def test_a_name_that_leaves_the_folder_is_refused(name: str, store: Store) -> No
     collection = golden(store, zipped((f"{name}{GOLDEN}", VALUES)))
     assert collection.files == ()
     assert GOLDEN in "".join(problem.file for problem in collection.problems)
-
-
-@pytest.mark.parametrize("ranged", [True, False])
-def test_golden_values_have_a_size_limit_together(ranged: bool, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    store.ranges = ranged
-    monkeypatch.setattr(archives, "LARGEST_CHOICE", 10_000)
-    data = zipped(*((f"golden_values_dev_p{number}.json", b" " * 3000) for number in range(12)))
-    collection = golden(store, data)
-    assert len(collection.files) == 3
-    assert len(collection.problems) == 9
 
 
 def test_a_log_larger_than_its_listed_size_is_refused(store: Store) -> None:
