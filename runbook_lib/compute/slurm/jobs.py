@@ -28,10 +28,7 @@ _QUERIES = 3
 #: The state of a test if neither Slurm nor its own files show how it ended.
 GONE = "GONE"
 #: Plainer words for states with unclear names.
-_WORDS = {
-    "PENDING": "waiting", "TIMEOUT": "time limit", "DEADLINE": "time limit", "NODE_FAIL": "node failed",
-    "BOOT_FAIL": "node failed", "REVOKED": "cancelled",
-}  # fmt: skip
+_WORDS = {"PENDING": "waiting", "TIMEOUT": "time limit", "NODE_FAIL": "node failed", "BOOT_FAIL": "node failed"}
 #: Messages that Slurm writes to a job's log when it ends the job, the most reliable first.
 _LOG_SIGNS = (
     ("TIMEOUT", b"DUE TO TIME LIMIT"), ("PREEMPTED", b"DUE TO PREEMPTION"), ("NODE_FAIL", b"DUE TO NODE FAILURE"),

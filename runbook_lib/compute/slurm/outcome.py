@@ -38,7 +38,6 @@ _BY_SLURM: Mapping[str, tuple[FailureKind, str]] = {
     "NODE_FAIL": ("flaky infrastructure", "A node failed or did not answer, according to Slurm"),
     "BOOT_FAIL": ("flaky infrastructure", "A node did not boot, according to Slurm"),
     "PREEMPTED": ("flaky infrastructure", "The job was preempted by another job, according to Slurm"),
-    "REVOKED": ("unknown", "Slurm revoked the job: another cluster of the federation ran it"),
     "CANCELLED": ("unknown", "The job was cancelled"),
 }
 
@@ -150,7 +149,7 @@ def _failure(now: ObservedTest, config: str | None, *, is_unchanged: bool) -> Fa
         reason = f" ({now.reason})" if now.reason else ""
         lines = log_tail(folder / "job.log").decode("utf-8", "replace").splitlines()[-5:]
         return Failure(name, "", kind, f"{cause}{reason}.", tuple(filter(str.strip, lines)), next=_AGAIN)
-    conclusion = "timed_out" if now.state in ("TIMEOUT", "DEADLINE") else "failure"
+    conclusion = "timed_out" if now.state == "TIMEOUT" else "failure"
     try:
         failure = read_logs.diagnose_folder(folder, FailedJob(name, conclusion=conclusion))
     except CannotTell:

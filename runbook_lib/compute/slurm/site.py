@@ -6,7 +6,7 @@
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,6 @@ from runbook_lib.text import user_file
 SCHEMA = "site.schema.json"
 #: Options of ``sbatch`` by which a job is found again, or that the recipes decide.
 _RESERVED = ("--array", "--error", "--export", "--job-name", "--nodes", "--ntasks-per-node", "--output", "--wrap")
-#: Settings that are used as they are given.
-_AS_GIVEN = (
-    "account", "partition", "gpus", "shared", "master_port", "platform", "early", "least_gpus", "engine", "search_image"
-)  # fmt: skip
 #: Options by which a user decides how a node's processors are shared.
 _SHARING = re.compile(r"--(?:exclusive|oversubscribe|cpus-per-(?:gpu|task)|mincpus|cores-per-socket)(?:=|$)")
 
@@ -121,13 +117,16 @@ def parse(text: str, origin: str, checkout: str) -> Site:
             f"The option {reserved[0]!r} in the site file {origin} cannot be passed to sbatch: it follows from the "
             "recipe and the other settings. Remove it."
         )
-    return Site(
-        checkout, _folder(values, "results"), image=_image(values.get("image", "")),
-        mounts=tuple(tuple(mount.split(":")) for mount in values.get("mounts", ())),
-        options=tuple(values.get("options", ())), in_image=tuple(values.get("in_image", ())),
-        session=_session(values, origin), components=dict(values.get("components", {})),
-        **{name: values[name] for name in _AS_GIVEN if name in values},
-    )  # fmt: skip
+    session = _session(values, origin)
+    image = values.get("image", "")
+    if image and not image.startswith("/") and "#" not in image:  # Pyxis would pull it from Docker Hub
+        image = WorkImage.parse(image).enroot_address
+    mounts = tuple(tuple(mount.split(":")) for mount in values.get("mounts", ()))
+    names = {each.name for each in fields(Site)} - {"session"}
+    given: dict[str, Any] = {name: value for name, value in values.items() if name in names}
+    given |= {name: tuple(values.get(name, ())) for name in ("options", "in_image")}
+    given |= {"results": _folder(values, "results"), "image": image, "mounts": mounts}
+    return Site(checkout, session=session, **given)
 
 
 def _session(values: Mapping[str, Any], origin: str) -> Session:
@@ -146,8 +145,3 @@ def _session(values: Mapping[str, Any], origin: str) -> Session:
 
 def _folder(values: Mapping[str, Any], key: str) -> str:
     return os.path.expanduser(str(values.get(key, "")).rstrip("/"))
-
-
-def _image(text: str) -> str:
-    """Return an image in Pyxis's notation: a path, or a reference with ``#``, without which Docker Hub is used."""
-    return text if not text or text.startswith("/") or "#" in text else WorkImage.parse(text).enroot_address
