@@ -24,7 +24,7 @@ USER_AGENT = "base-image-runbook"
 _DEFAULTS = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "identity"}
 TIMEOUT = httpx.Timeout(30, connect=10)  # seconds without a byte
 DEADLINE, _SLOWEST = 60.0, 2**15  # seconds for a reply, and bytes per second, for which a long reply gets more seconds
-PAUSES = (0.5, 2.0, 8.0)  # seconds before each further attempt to read
+PAUSES = (0.5, 2.0, 4.0)  # seconds before each further attempt to read
 _PATIENCE = 60.0  # seconds; if a server asks for a longer pause, the user has to retry
 LARGEST_FILE = 8 * 2**30  # bytes of a file that a server without ranges may send
 _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=100)

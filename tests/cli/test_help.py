@@ -46,3 +46,8 @@ def test_papermill_gets_the_other_arguments_of_run(arguments: list[str], monkeyp
     assert main(["run", *arguments]) == 1
     assert passed[0][0].endswith("runbooks/bump.ipynb")
     assert passed[0][1:] == (["-p", "tag", "t"] if "tag" in arguments else [])
+
+
+def test_errors_of_lab_are_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lab", "/dev/null/x", "--json"]) == 2
+    assert "runbook lab DIR" in json.loads(capsys.readouterr().out)["error"]["message"]

@@ -24,7 +24,7 @@ from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.text.redact import Redactor
 from runbook_lib.transport import urls
 from runbook_lib.transport.downloads import Address
-from runbook_lib.transport.http import TIMEOUT, USER_AGENT, Bounded
+from runbook_lib.transport.http import TIMEOUT, USER_AGENT, Bounded, requested_pause
 
 if TYPE_CHECKING:
     import githubkit
@@ -158,7 +158,8 @@ class GitHubConnection:
         except RequestFailed as error:
             refused = error.response.raw_response
             text = refused.text.replace(self._token, "***")
-            raise refusal(failed, self.repository, refused.status_code, refused.headers, text) from error
+            pause = requested_pause(refused.headers)
+            raise refusal(failed, self.repository, refused.status_code, refused.headers, text, pause) from error
         except RequestError as error:
             raise Transient(f"{problem} cannot be reached: {error.exc}. Check the network, then try again.") from error
         except (GitHubException, ValueError, OverflowError) as error:  # such as an invalid Retry-After

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from runbook_lib.clients.replies import one_line, parse_json
@@ -24,15 +23,21 @@ class Transient(Unreachable):
     """A failure that another attempt may fix; it is unknown whether the request was carried out."""
 
 
-def refusal(failed: str, repository: str, status: int, headers: Mapping[str, str], text: str) -> RunbookError:
-    """Return the error for a reply of 400 or more; ``failed`` is the start of its message."""
+def refusal(
+    failed: str, repository: str, status: int, headers: Mapping[str, str], text: str, pause: float
+) -> RunbookError:
+    """Return the error for a reply of 400 or more; ``failed`` is the start of its message.
+
+    ``pause`` is the number of seconds that GitHub asks to wait.
+    """
     message = _message(text)
     if link := re.search(r"url=(https://[!-~]+)", headers.get("x-github-sso", "")):
         return RunbookError(
             f"{failed}: the organization asks for single sign-on. Authorize the token at {link[1]} and run again."
         )
-    if status in (403, 429) and (until := _limited_until(status, headers, message)):
-        return Unreachable(f"{failed}: GitHub limits the rate of this token. Try again {until}.")
+    if status == 429 or (status == 403 and (pause or "rate limit" in message)):
+        when = f"{pause:.0f} seconds" if pause else "a few minutes"
+        return Unreachable(f"{failed}: GitHub limits the rate of this token. Try again in {when}.")
     if status == 401:
         return RunbookError(
             f"{failed}: GitHub does not accept the token{message}. It is wrong, expired or revoked. {LOGIN_ADVICE} "
@@ -79,15 +84,6 @@ def _detail(error: Any) -> str:
     if not isinstance(error, dict):
         return str(error)
     return str(error.get("message") or " ".join(str(error.get(key, "")) for key in ("resource", "field", "code")))
-
-
-def _limited_until(status: int, headers: Mapping[str, str], message: str) -> str:
-    pause, reset = headers.get("retry-after", ""), headers.get("x-ratelimit-reset", "")
-    if re.fullmatch(r"[0-9]{1,9}", pause):
-        return f"in {int(pause)} seconds"
-    if headers.get("x-ratelimit-remaining") == "0" and re.fullmatch(r"[0-9]{1,11}", reset):
-        return f"after {datetime.fromtimestamp(int(reset), UTC):%Y-%m-%d %H:%M:%S} UTC"
-    return "in a few minutes" if status == 429 or "rate limit" in message else ""
 
 
 def scopes(header: str | None) -> frozenset[str]:

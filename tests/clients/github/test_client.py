@@ -140,7 +140,7 @@ SSO = {"X_GitHub_SSO": "required; url=https://github.com/orgs/o/sso?authorizatio
         (answer(403, {"message": "no"}, X_Accepted_GitHub_Permissions="issues=write"), NotAllowed, "issues=write"),
         (answer(403, X_Accepted_OAuth_Scopes="repo", X_OAuth_Scopes="gist"), NotAllowed, "repo; the token has gist"),
         (answer(403, {"message": "Resource not accessible"}), NotAllowed, "write access to actions"),
-        (answer(403, X_RateLimit_Remaining="0", X_RateLimit_Reset="1767323045"), Unreachable, "2026-01-02 03:04:05"),
+        (answer(403, X_RateLimit_Remaining="0", X_RateLimit_Reset="1767323045"), Unreachable, "in 1 seconds"),
         (answer(429, Retry_After="17"), Unreachable, "in 17 seconds"),
         (answer(429, Retry_After="Fri, 31 Dec 2027 23:59:59 GMT"), Unreachable, "GitHub"),
         (answer(403, {"message": "You have exceeded a secondary rate limit"}), Unreachable, "in a few minutes"),
