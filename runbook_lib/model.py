@@ -49,6 +49,16 @@ class Condition(Protocol[W]):
         """Make it true, and return or yield what was changed.  Raises RunbookError if it cannot be."""
 
 
+class OnlyRead:
+    """The part of a condition that only a person or CI can make true."""
+
+    leaves_machine = False
+
+    def make_true(self, world: object) -> Iterable[Effect]:
+        """Change nothing."""
+        return ()
+
+
 @dataclass(frozen=True)
 class Question:
     """A decision that only a person can make, with its evidence; ``facts["key"]`` is the digest of the values."""

@@ -1,12 +1,11 @@
 """What a repository asks of contributors: a branch in a fork, and signed commits."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from runbook_lib import display
 from runbook_lib.checks import Check, Next
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.model import Effect, Plan, Question
+from runbook_lib.model import OnlyRead, Plan, Question
 from runbook_lib.pins.bump import Bump
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import head_of
@@ -53,22 +52,17 @@ def _upstream(checkout: Checkout, bump: Bump) -> str:
 
 
 @dataclass(frozen=True)
-class ForkChosen:
+class ForkChosen(OnlyRead):
     """The branch is pushed to a fork, or a person has decided to push it upstream."""
 
     problem: str
     otherwise: str
-    leaves_machine = False
     sentence = "choose a fork to push to"
 
     def holds(self, world: World) -> Check:
         """Return that a person has to choose."""
         action = f"Name the remote of your fork, or {self.otherwise}."
         return Check(_FORK, "waiting", f"waiting for a fork: {self.problem}", Next.again(action, remote="fork"))
-
-    def make_true(self, world: World) -> Sequence[Effect]:
-        """Change nothing: a person decides."""
-        return ()
 
 
 def with_fork(plan: Plan[World], checkout: Checkout, bump: Bump) -> Plan[World]:

@@ -3,7 +3,7 @@
 Each push costs a complete run and cancels the one in progress, losing its golden values.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from runbook_lib import display, notebooks
@@ -12,7 +12,7 @@ from runbook_lib.checks import Check, Evidence, Next, Waits
 from runbook_lib.clients.github.ci_status import branch_of
 from runbook_lib.clients.github.models import Pull, WorkflowRun
 from runbook_lib.decisions import Decision
-from runbook_lib.model import Condition, Effect, Outcome, Plan, Round
+from runbook_lib.model import Condition, OnlyRead, Outcome, Plan, Round
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import capitalized
 from runbook_lib.world import bump_branch
@@ -91,12 +91,11 @@ def plan(facts: RoundFacts, bump: Bump) -> Plan[World]:
 
 
 @dataclass(frozen=True)
-class Decided:
+class Decided(OnlyRead):
     """Every failed test of the round's CI run is explained or decided."""
 
     undecided: tuple[str, ...]
     otherwise: str
-    leaves_machine = False
     sentence = "decide each failed test of this run"
 
     def holds(self, world: World) -> Check:
@@ -110,18 +109,13 @@ class Decided:
         action = f"To push without these decisions, {self.otherwise}. To decide them:"
         return Check(name, "waiting", detail, Next.run(notebooks.BROKEN_TESTS, action))
 
-    def make_true(self, world: World) -> Sequence[Effect]:
-        """Change nothing: a person decides."""
-        return ()
-
 
 @dataclass(frozen=True)
-class NoRun:
+class NoRun(OnlyRead):
     """No CI run of the pull request is in progress."""
 
     key: PullKey
     otherwise: str
-    leaves_machine = False
     sentence = "wait for the CI run in progress"
 
     def holds(self, world: World) -> Check:
@@ -133,10 +127,6 @@ class NoRun:
         waiting = f"waiting for CI run {running[0].id} to finish: a push would cancel it and lose its golden values"
         action = Next.again(f"When it has ended ({running[0].url}), or {self.otherwise}.")
         return Check(name, "waiting", waiting, action, waits=Waits(waiting, for_ci=True))
-
-    def make_true(self, world: World) -> Sequence[Effect]:
-        """Change nothing: the run ends by itself."""
-        return ()
 
 
 def unfinished(github: Forge, pull: Pull) -> tuple[WorkflowRun, ...]:
