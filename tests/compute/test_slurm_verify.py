@@ -324,6 +324,7 @@ def test_a_running_test_is_not_submitted_again_and_all_attempts_are_cancelled(wo
     assert world.plan(tests="hang", jobs="failed").new == ()
     (note,) = (world.folder / "results").rglob("job")
     (note.parents[1] / "2").mkdir()  # a newer attempt, which was not submitted
+    assert [job.folder.name for job, _ in world.plan(tests="hang").new] == ["2"]
     world.go(world.plan(tests="hang"), cancel=True)
     names = {job.name for job in world.plan(tests="hang").attempts()}
     wait_for(lambda: all(queued.state in OVER for queued in world.slurm.queue() if queued.name in names))

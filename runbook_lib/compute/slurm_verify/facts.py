@@ -28,7 +28,7 @@ _ADVICE = (
 
 @dataclass(frozen=True)
 class SlurmFacts:
-    """A commit's tests on a cluster; ``folder`` is for the results of this commit with this image.
+    """A commit's tests on a cluster.
 
     ``seen`` are the tests' earlier jobs.  ``new`` are those to submit now, with their files; one whose submission was
     interrupted is planned again.  ``texts`` are settings and golden files by path.  ``problems`` prevent every
@@ -37,7 +37,6 @@ class SlurmFacts:
 
     branch: BumpBranch
     site: Site
-    folder: Path
     slurm: Slurm
     tests: tuple[SelectedTest, ...] = ()
     texts: Mapping[str, str | None] = field(default_factory=dict, repr=False)
@@ -46,6 +45,15 @@ class SlurmFacts:
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     idle: str = ""
+
+    @property
+    def folder(self) -> Path:
+        """The folder for the results of this commit with this image."""
+        bump, image = self.branch.bump, self.site.image
+        name = f"{bump.image_type}-{bump.tag or 'none'}-{self.branch.start[:12]}"
+        if image:  # each has its own results
+            name += f"-{hashlib.sha256(image.encode()).hexdigest()[:6]}"
+        return Path(self.site.results or "/") / name
 
     @property
     def tree(self) -> Path:
@@ -101,11 +109,7 @@ def read_facts(branch: BumpBranch, site: Site, tests: str, again: str, slurm: Sl
     ``tests`` and ``again`` are words that select tests: all, and those to submit once more.  Raises Refused for a test
     that does not exist or is still running.
     """
-    bump = branch.bump
-    folder = f"{bump.image_type}-{bump.tag or 'none'}-{branch.start[:12]}"
-    if site.image:  # each image has its own results
-        folder += f"-{hashlib.sha256(site.image.encode()).hexdigest()[:6]}"
-    facts = SlurmFacts(branch, site, Path(site.results or "/") / folder, slurm or Slurm())
+    bump, facts = branch.bump, SlurmFacts(branch, site, slurm or Slurm())
     idle = "" if bump.repository.tests.recipes else f"{bump.repository.name} has no test recipes."
     if not site.results or idle:
         return replace(facts, idle=idle or _NO_RESULTS)
