@@ -92,6 +92,7 @@ Submitted = tuple[World, dict[str, MatrixOutcome], list[dict[str, Any]]]
 def submitted(real: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Submitted:
     """A matrix that is submitted before the other tests here run, because one of its tests reaches its time limit."""
     world = World(tmp_path_factory.mktemp("matrix"), real.environment)
+    world.site = replace(world.site, options=("--signal=USR1@1",))
     return (world, *world.go(world.plan()))
 
 
@@ -271,19 +272,6 @@ def test_an_earlier_result_does_not_hide_that_nothing_can_be_submitted(world: Wo
 
 
 @needs_slurm
-def test_stacks_are_printed_before_the_time_limit(world: World) -> None:
-    outcomes, _ = world.go(world.plan(tests="hang", site=replace(world.site, options=("--signal=USR1@1",))), wait=True)
-    assert (outcomes["hang"].now.word, outcomes["hang"].word) == ("time limit", "failed")
-    failure = outcomes["hang"].failure
-    assert failure is not None
-    assert (failure.kind, "stderr.log" in failure.details["stacks"]) == ("hang", True)
-    logs = (outcomes["hang"].now.job.folder / "assets/logs/1").rglob("stderr.log")
-    stacks = [path.read_text() for path in logs]
-    assert len(stacks) == 4
-    assert all("most recent call first" in text and "train.py" in text for text in stacks)
-
-
-@needs_slurm
 def test_a_job_that_a_killed_run_planned_is_submitted_by_the_next(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -439,6 +427,11 @@ def test_a_matrix_is_diagnosed_and_judged_after_a_restart(submitted: Submitted) 
     assert "Watchdog caught" not in "".join(failures["nccl"].evidence)
     assert "last iteration is 2" in failures["hang"].cause
     assert outcomes["hang"].now.word == "time limit"
+    assert "stderr.log" in failures["hang"].details["stacks"]
+    logs = (outcomes["hang"].now.job.folder / "assets/logs/1").rglob("stderr.log")
+    stacks = [path.read_text() for path in logs]
+    assert len(stacks) == 4
+    assert all("most recent call first" in text and "train.py" in text for text in stacks)
     verdicts = [(judgement.verdict, bool(judgement.measures)) for judgement in outcomes["drift"].judgements]
     assert verdicts == [("refresh", True)]
     assert [judgement.verdict for judgement in outcomes["good"].judgements] == ["unchanged"]
