@@ -12,7 +12,6 @@ from runbook_lib.checks import Check, Evidence
 from runbook_lib.compute.tasks import WorkStep
 from runbook_lib.errors import Refused
 from runbook_lib.failures import known_problems
-from runbook_lib.failures.known_problems import Pitfall
 from runbook_lib.failures.log_lines import clean
 from runbook_lib.git.command import NON_INTERACTIVE
 from runbook_lib.model import Effect
@@ -30,27 +29,6 @@ _FAILED = re.compile(r'building at STEP "(.{1,200})|^ > (\[.{1,200}?):?$', re.MU
 
 
 @dataclass(frozen=True)
-class CommandFailure:
-    """The reason why a program failed.  ``lines`` are the last lines of its output, without secrets."""
-
-    sentence: str
-    pitfalls: tuple[Pitfall, ...] = ()
-    lines: tuple[str, ...] = ()
-
-    @property
-    def message(self) -> str:
-        """The reason, with the known problems in the output and how to fix them."""
-        return " ".join([self.sentence, *(f"{it.sign} {it.cause} {it.fix}" for it in self.pitfalls[:2])])
-
-    @property
-    def evidence(self) -> Evidence:
-        """The failure with its last lines and the known problems, to be shown."""
-        pitfalls = display.rows(self.pitfalls, sign="sign", cause="cause", fix="fix")
-        shown = display.note(self.sentence) + display.table(pitfalls, empty="The output shows no known problem.")
-        return Evidence(shown=(shown + display.code("\n".join(self.lines), title="The last lines:"),))
-
-
-@dataclass(frozen=True)
 class CommandRun:
     """A command succeeded in this run.
 
@@ -61,7 +39,7 @@ class CommandRun:
     log: str
     obstacle: str = ""
     leaves_machine = False
-    _ended: list[CommandFailure | None] = field(default_factory=list, compare=False, repr=False)
+    _ended: list[Check] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def sentence(self) -> str:
@@ -71,13 +49,7 @@ class CommandRun:
 
     def holds(self, world: World) -> Check:
         """Return how the command ended."""
-        name = f"step “{self.step.title}”"
-        if not self._ended:
-            return Check(name, "failed", "Not done in this run.")
-        if failure := self._ended[-1]:
-            again = f"The log is {self.log}. Fix the cause, then run again: it continues where it stopped."
-            return Check(name, "failed", f"{failure.message} {again}", evidence=failure.evidence)
-        return Check(name, "passed", "It succeeded.")
+        return self._ended[-1] if self._ended else Check(_name(self.step), "failed", "Not done in this run.")
 
     def make_true(self, world: World) -> Iterator[Effect]:
         """Run it in the checkout.  Raises Refused if it cannot be run from here."""
@@ -85,19 +57,19 @@ class CommandRun:
             raise Refused(f"Nothing was run. {self.obstacle} Or copy the commands shown above.")
         world.checkout.require_work_tree()
         log = world.folder / self.log if world.folder else Path(os.devnull)
-        failure = run_step(self.step, world.checkout.path, log)
-        self._ended.append(failure)
-        if failure is None:
+        self._ended.append(run_step(self.step, world.checkout.path, log))
+        if self._ended[-1].status == "passed":
             yield Effect("command", self.step.title, "", self.step.line)
 
 
 def run_step(
     step: WorkStep, root: Path, log: Path, show: Callable[[str], object] = print, env: Mapping[str, str] | None = None
-) -> CommandFailure | None:
-    """Run a command in ``root``; its output goes, without secrets, to ``log`` and line by line to ``show``.
+) -> Check:
+    """Run a command in ``root``, and return how it ended.
 
-    Only the first and the last lines of long output are shown, and of a build its instructions.  Raises RunbookError if
-    the program is not installed or the log cannot be written.
+    Its output goes, without secrets, to ``log`` and line by line to ``show``: of long output only the first and the
+    last lines, and of a build its instructions.  Raises RunbookError if the program is not installed or the log cannot
+    be written.
     """
     env, is_build = user_environment(os.environ) if env is None else env, step.command[1:2] == ("build",)
     show(f"▸ {step.title}: {step.line}")
@@ -114,11 +86,11 @@ def run_step(
         status = subprocess_lines.run_logged(
             step.command, root, log, take_line, {**env, **NON_INTERACTIVE}, end_group=not is_build
         )  # fmt: skip
-    return explain(step, status, tuple(lines)) if status else None
+    return explain(step, status, tuple(lines)) if status else Check(_name(step), "passed", "It succeeded.")
 
 
-def explain(step: WorkStep, status: int, lines: tuple[str, ...]) -> CommandFailure:
-    """Return why a command failed, from its exit status and the last lines of its output."""
+def explain(step: WorkStep, status: int, lines: tuple[str, ...]) -> Check:
+    """Return why a command failed, from its exit status and the last lines of its output, without secrets."""
     starts = [number for number, line in enumerate(lines) if _STEP.fullmatch(line)]
     searched = "\n".join([step.line, *lines[starts[-1] if starts else 0 :]])  # buildah's earlier ones have succeeded
     pitfalls = known_problems.find(searched)
@@ -128,4 +100,12 @@ def explain(step: WorkStep, status: int, lines: tuple[str, ...]) -> CommandFailu
     if not pitfalls:
         said = [line.strip() for line in lines if line.strip()] or ["nothing"]
         sentence += f" Its last line is: {said[-1].rstrip('.')}."
-    return CommandFailure(sentence, pitfalls, lines[-_QUOTED_LINES:])
+    shown = display.note(sentence) + display.table(display.rows(pitfalls, sign="sign", cause="cause", fix="fix"))
+    shown += display.code("\n".join(lines[-_QUOTED_LINES:]), title="The last lines:")
+    fixes = [f"{it.sign} {it.cause} {it.fix}" for it in pitfalls[:2]]
+    again = "Fix the cause, then run again: it continues where it stopped."
+    return Check(_name(step), "failed", " ".join([sentence, *fixes, again]), evidence=Evidence(shown=(shown,)))
+
+
+def _name(step: WorkStep) -> str:
+    return f"step “{step.title}”"

@@ -19,9 +19,8 @@ from runbook_lib.bump.run import Run
 from runbook_lib.compute import command_run
 from runbook_lib.compute import engine as engines
 from runbook_lib.compute.build_step import BuildImage, VersionsMatch
-from runbook_lib.compute.command_run import CommandFailure
+from runbook_lib.compute.tasks import WorkStep
 from runbook_lib.errors import CannotTell, Refused, RunbookError
-from runbook_lib.failures.known_problems import find
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.model import Plan
 from runbook_lib.pins.bump import Bump
@@ -137,18 +136,17 @@ def test_the_site_file_names_the_engine(checkout: Checkout, tmp_path: Path) -> N
 def test_a_failed_build_is_recorded_with_a_fix(
     checkout: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    failure = CommandFailure("It failed.", find("uv: command not found"), ("last words",))
+    failure = command_run.explain(WorkStep("Build", (), "host", ""), 1, ("uv: command not found", "last words"))
     monkeypatch.setattr(engines, "find", lambda *_: "docker")
     monkeypatch.setattr(command_run, "run_step", lambda *_: failure)
     applied = bump(tag="26.02-py3", mode="local")
     record = Recorder("build-image", applied, checkout.repository(), tmp_path)
     run = Run(applied, checkout, record, OFFLINE)
     run.step(BuildImage())
-    with pytest.raises(RunbookError, match=r"It failed\."):
+    with pytest.raises(RunbookError, match="exit status 1"):
         run.close()
     text = record.show().text
-    assert failure.pitfalls[0].fix in text
-    assert "build-image.log" in text
+    assert "Use the image built from" in text
     assert "last words" in capsys.readouterr().out
     assert "It waits for the one above." in text  # the check of the versions
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from building import ENGINE, Place, claims, place, start_registry
 
+from runbook_lib.checks import Check
 from runbook_lib.clients.registry.client import OciRegistry
 from runbook_lib.compute import engine as engines
 from runbook_lib.compute import smoke
 from runbook_lib.compute.build_plan import BuildPlan
-from runbook_lib.compute.command_run import CommandFailure, run_step
+from runbook_lib.compute.command_run import run_step
 from runbook_lib.compute.tasks import WorkStep
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.images.compare import versions
@@ -62,7 +63,7 @@ def tag(root: Path) -> str:
 
 def build(
     built: Place, root: Path, text: str, *options: str, base: str = BASE, show: Callable[[str], object] = str
-) -> CommandFailure | None:
+) -> Check:
     return run_step(command(root, text, *options, base=base), root, root / "build.log", show, built.env)
 
 
@@ -74,20 +75,20 @@ def test_a_build_ends_with_an_image_under_its_tag_and_its_log(built: Place, tmp_
     assert engines.find("buildah", built.env) == "buildah"
     assert tagged(built, tmp_path) == ""
     said: list[str] = []
-    assert build(built, tmp_path, FILE, "--build-arg=WORDS=spoken words", show=said.append) is None
+    assert build(built, tmp_path, FILE, "--build-arg=WORDS=spoken words", show=said.append).status == "passed"
     image = tagged(built, tmp_path)
     assert image.startswith("sha256:")
     assert said[1] == f"[1/2] STEP 1/2: FROM {BASE} AS helper"
     assert len(said) == 7
     assert "spoken words" in (tmp_path / "build.log").read_text().splitlines()
-    assert build(built, tmp_path, FILE, "--build-arg=WORDS=spoken words") is None
+    assert build(built, tmp_path, FILE, "--build-arg=WORDS=spoken words").status == "passed"
     assert tagged(built, tmp_path) == image  # nothing was built anew
     assert "Using cache" in (tmp_path / "build.log").read_text()
     assert built.buildah("containers", "-q") == ""
 
 
 def test_the_smoke_check_runs_in_the_image_and_agrees_with_the_registry(built: Place, tmp_path: Path) -> None:
-    assert build(built, tmp_path, FILE) is None
+    assert build(built, tmp_path, FILE).status == "passed"
     said = engines.inside(ENGINE, tagged(built, tmp_path), smoke.COMMAND, 30, built.env)
     with OciRegistry.connect(ImageRef.parse(BASE), built.env) as registry:
         image = registry.image("26.04-py3")
@@ -100,7 +101,7 @@ def test_the_smoke_check_runs_in_the_image_and_agrees_with_the_registry(built: P
 
 
 def test_a_program_that_fails_in_the_image_is_reported(built: Place, tmp_path: Path) -> None:
-    assert build(built, tmp_path, FILE) is None
+    assert build(built, tmp_path, FILE).status == "passed"
     with pytest.raises(CannotTell, match=r"sh could not be run in sha256:.* with buildah.*I cannot"):
         engines.inside(ENGINE, tagged(built, tmp_path), ["sh", "-c", "echo I cannot >&2; exit 3"], 30, built.env)
     with pytest.raises(CannotTell, match="No container of localhost/none:1 could be created with buildah"):
@@ -112,12 +113,12 @@ def test_a_failing_instruction_is_named_with_its_pitfall(built: Place, tmp_path:
     failing = f"{FILE}RUN echo a && \\\n    uv sync --locked\n"
     failure = build(built, tmp_path, failing)
     assert tagged(built, tmp_path) == ""
-    assert failure is not None
-    assert "at RUN echo a &&" in failure.sentence
-    assert [it.fix for it in failure.pitfalls] == ["Use the image built from the project's CI Dockerfile."]
-    assert "uv: not found" in "\n".join(failure.lines)
+    assert failure.status == "failed"
+    assert "at RUN echo a &&" in failure.detail
+    assert "Use the image built from the project's CI Dockerfile." in failure.detail
+    assert "uv: not found" in failure.evidence.shown[0].text  # type: ignore[attr-defined]
     assert built.buildah("containers", "-q") == ""
-    assert build(built, tmp_path, FILE) is None
+    assert build(built, tmp_path, FILE).status == "passed"
 
 
 @pytest.mark.parametrize(
@@ -130,8 +131,8 @@ def test_a_failing_instruction_is_named_with_its_pitfall(built: Place, tmp_path:
 )
 def test_an_unusable_base_is_reported_separately(built: Place, tmp_path: Path, base: str, sign: str) -> None:
     failure = build(built, tmp_path, FILE, base=base)
-    assert failure is not None
-    assert sign in [it.sign for it in failure.pitfalls], failure
+    assert failure.status == "failed"
+    assert sign in failure.detail
     assert tagged(built, tmp_path) == ""
 
 
@@ -151,18 +152,18 @@ def test_a_build_that_is_ended_leaves_no_tag_and_can_be_run_again(built: Place, 
             build(built, tmp_path, SLOW, show=say)
     else:
         failure = build(built, tmp_path, SLOW, show=say)
-        assert failure is not None
-        assert end == "SIGTERM" or "was ended by SIGKILL" in failure.sentence
+        assert failure.status == "failed"
+        assert end == "SIGTERM" or "was ended by SIGKILL" in failure.detail
     assert tagged(built, tmp_path) == ""
     assert built.builds(tag(tmp_path)) == []
-    assert build(built, tmp_path, SLOW.replace("sleep 60", "sleep 0")) is None
+    assert build(built, tmp_path, SLOW.replace("sleep 60", "sleep 0")).status == "passed"
     assert tagged(built, tmp_path) != ""
 
 
 def test_an_image_that_was_tagged_before_stays_where_its_new_build_fails(built: Place, tmp_path: Path) -> None:
-    assert build(built, tmp_path, FILE) is None
+    assert build(built, tmp_path, FILE).status == "passed"
     before = tagged(built, tmp_path)
-    assert build(built, tmp_path, f"{FILE}RUN false\n") is not None
+    assert build(built, tmp_path, f"{FILE}RUN false\n").status == "failed"
     assert tagged(built, tmp_path) == before
 
 
@@ -176,8 +177,8 @@ def test_a_full_disk_is_reported(built: Place, tmp_path: Path) -> None:
     try:
         small = place(disk, built.registry)
         failure = build(small, tmp_path, f"{FILE}RUN dd if=/dev/zero of=/big bs=1M count=40\n")
-        assert failure is not None
-        assert "The disk is full." in [it.sign for it in failure.pitfalls], failure
+        assert failure.status == "failed"
+        assert "The disk is full." in failure.detail
         subprocess.run(["dd", "if=/dev/zero", f"of={disk}/fill", "bs=1M"], capture_output=True, check=False)
         with pytest.raises(RunbookError, match="The disk is full"):
             run_step(command(tmp_path, FILE), tmp_path, disk / "build.log", str, built.env)

@@ -102,7 +102,7 @@ def choose(clone: Path, whose: object = MEGATRON_BRIDGE, here: Machine = INSIDE,
 
 def run(task: WorkFacts, clone: Path, tmp: Path) -> None:
     for command in task.runnable:
-        assert run_step(command, clone, tmp / "log", lambda _: None, env(tmp)) is None
+        assert run_step(command, clone, tmp / "log", lambda _: None, env(tmp)).status == "passed"
 
 
 def diverge(clone: Path, tmp: Path) -> None:
