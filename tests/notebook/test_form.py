@@ -38,8 +38,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PracticeW
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
     monkeypatch.setenv("JPY_SESSION_NAME", str(ROOT / "runbooks/01-github-pin.ipynb"))
     opened = open_world()
-    with opened.store.transaction():
-        opened.store.set("ci seconds", 36000.0)  # until a test ends it
+    with opened.store.transaction() as state:
+        state.ci_seconds = 36000.0  # until a test ends it
     yield opened
     for thread in threading.enumerate():
         if thread.name == "form":

@@ -225,9 +225,8 @@ def world(made: Path, folder: Path, *, slow: bool = False) -> Iterator[World]:
     with contextlib.ExitStack() as undo:
         undo.enter_context(_listening(found))
         if slow:
-            store = open_world(found.home).store
-            with store.transaction():
-                store.set("ci seconds", 36000.0)
+            with open_world(found.home).store.transaction() as state:
+                state.ci_seconds = 36000.0
         undo.callback(found.end)
         yield found
 
