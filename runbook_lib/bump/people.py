@@ -3,7 +3,6 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
-from datetime import timedelta
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import ci_triggers, lts_validation
@@ -12,6 +11,7 @@ from runbook_lib.clients.github.ci_status import CiStatus, branch_of, on_base
 from runbook_lib.clients.github.models import Pull, WorkflowJob
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures import quarantines
+from runbook_lib.failures.base_branch import MAX_AGE
 from runbook_lib.golden import coverage
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.commands import command
@@ -20,8 +20,6 @@ from runbook_lib.world.pull_request import PullRequestState
 
 #: The branches of the weekly updates of ``uv.lock``.
 _UPDATES = "bump-ci-container-"
-#: How much older than the CI run a run of the merge queue may be.
-_RECENT = timedelta(days=3)
 
 
 def left_to_people(
@@ -70,7 +68,7 @@ def _queue(github: Forge, pull: Pull, workflow: str, status: CiStatus, off: Abst
     """
     if status.run is None:
         return
-    runs = github.runs(event="merge_group", since=status.run.created - _RECENT)
+    runs = github.runs(event="merge_group", since=status.run.created - MAX_AGE)
     ended = (run for run in runs if run.status == "completed" and run.name == workflow and on_base(run, pull.base_ref))
     if (newest := next(ended, None)) is None:
         yield "What only the merge queue will test is unknown: no recent run of it was found."
