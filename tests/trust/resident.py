@@ -73,7 +73,7 @@ def gitlab(url: str, _: int) -> str:
 
 
 def gitlab_project(url: str, _: int) -> str:
-    return str(GitLab({"GITLAB_URL": url, "GITLAB_TOKEN": "x", "GITLAB_PROJECT": "a/b"}).project())
+    return str(GitLab({"GITLAB_URL": url, "GITLAB_TOKEN": "x", "GITLAB_PROJECT": "a/b"}).pipeline(1))
 
 
 def registry(url: str, _: int) -> str:

@@ -50,7 +50,7 @@ def ask_github(url: str) -> object:
 
 def ask_gitlab(url: str, transport: httpx.BaseTransport | None = None) -> object:
     env = {"GITLAB_URL": url, "GITLAB_TOKEN": TOKEN, "GITLAB_PROJECT": "a/b"}
-    return GitLab(env, transport=transport, sleep=lambda _: None).project()
+    return GitLab(env, transport=transport, sleep=lambda _: None).pipeline(1)
 
 
 def ask_registry(url: str) -> object:
