@@ -19,39 +19,6 @@ from runbook_lib.world.ports import SecondCi
 TOKEN = "secret-of-gitlab"
 
 
-def _fields(names: str) -> frozenset[str]:
-    return frozenset(names.split())
-
-
-_PIPELINE = _fields(
-    "before_sha committed_at coverage created_at detailed_status duration finished_at id iid name project_id "
-    "queued_duration ref sha source started_at status tag updated_at user web_url yaml_errors"
-)
-_JOB = _fields(
-    "allow_failure artifacts artifacts_expire_at artifacts_file commit coverage created_at downstream_pipeline "
-    "duration failure_reason finished_at id name pipeline project queued_duration ref runner stage started_at status "
-    "tag tag_list user web_url"
-)
-#: Path in a project → the fields of its objects that the documentation of GitLab's REST API (version 4) names.
-PUBLISHED: Mapping[str, frozenset[str]] = {
-    "": _fields("default_branch http_url_to_repo path_with_namespace ssh_url_to_repo web_url"),
-    "protected_branches": _fields("id name"),
-    "pipelines?(/[0-9]+)?": _PIPELINE,
-    "pipelines/[0-9]+/variables": _fields("key raw value variable_type"),
-    "pipelines/[0-9]+/(bridges|jobs)": _JOB,
-}
-_NESTED = {"downstream_pipeline": _PIPELINE, "artifacts_file": _fields("filename size")}
-
-
-def require_published(path: str, reply: Any) -> None:
-    """Fail if a reply has a field that GitLab does not document."""
-    (known,) = [PUBLISHED[pattern] for pattern in PUBLISHED if re.fullmatch(pattern, path)]
-    for entry in reply if isinstance(reply, list) else [reply]:
-        assert entry.keys() <= known, (path, entry.keys() - known)
-        for name, fields in _NESTED.items():
-            assert (entry.get(name) or {}).keys() <= fields, (path, name)
-
-
 def pipeline(number: int, sha: str, status: str = "failed", **more: Any) -> dict[str, Any]:
     shown = {"id": number, "sha": sha, "ref": "main", "status": status, "source": "push"}
     return {**shown, "web_url": f"https://gitlab.example.com/p/-/pipelines/{number}", **more}
@@ -148,7 +115,7 @@ class Fault:
 
 
 class GitLabServer(httpx.BaseTransport):
-    """GitLab's REST API for a second CI of practice; every reply has only fields that GitLab documents."""
+    """GitLab's REST API for a second CI of practice."""
 
     def __init__(self, second_ci: SecondCi) -> None:
         self._second_ci = second_ci
@@ -168,7 +135,6 @@ class GitLabServer(httpx.BaseTransport):
             part = reply[first : last + 1]
             ends = f"bytes {first}-{first + len(part) - 1}/{len(reply)}"
             return httpx.Response(206, headers={"Content-Range": ends}, stream=httpx.ByteStream(part))
-        require_published(path, reply)
         return httpx.Response(200, json=reply)
 
     def _answer(self, path: str, request: httpx.Request) -> Any:

@@ -128,15 +128,12 @@ def join(clone: Path, tmp: Path, *how: str) -> None:
 # -- what uv itself says -----------------------------------------------------------------------------------------
 
 
-def test_uv_refuses_the_guides_mistakes_and_accepts_the_planned_commands(clone: Path, tmp_path: Path) -> None:
+def test_uv_accepts_the_planned_commands(clone: Path, tmp_path: Path) -> None:
     said = sh(clone, "uv", "sync", "--locked", "--dry-run", "--group", "dev", tmp=tmp_path, ok=False)
-    assert "Group `dev` is not defined" in said
-    task = choose(clone, MEGATRON_LM, task="install", arguments="training dev test")
-    (command,) = task.plan.steps
+    assert "Group `dev` is not defined" in said  # as Megatron-LM's guide writes it
+    (command,) = choose(clone, MEGATRON_LM, task="install", arguments="training dev test").plan.steps
     assert command.line == "uv sync --locked --extra training --extra dev --group test"
     sh(clone, *command.command, "--dry-run", tmp=tmp_path)
-    said = sh(clone, "uv", "add", "--optional", "--extra", "dev", "./packages/ours", tmp=tmp_path, ok=False)
-    assert "a value is required for '--optional" in said  # as Megatron-Bridge's guide writes it
 
 
 # -- adding ------------------------------------------------------------------------------------------------------
@@ -182,16 +179,6 @@ def test_a_real_conflict_is_resolved_by_main_and_uv(clone: Path, tmp_path: Path,
     conclude = ("commit", "--no-edit") if how == ("merge",) else ("-c", "core.editor=true", "rebase", "--continue")
     sh(clone, "git", *conclude, tmp=tmp_path)
     assert sh(clone, "git", "status", "--porcelain", tmp=tmp_path) == ""
-
-
-def test_a_pyproject_in_conflict_is_refused(clone: Path, tmp_path: Path) -> None:
-    diverge(clone, tmp_path)
-    sh(clone, "git", "merge", "origin/main", tmp=tmp_path, ok=False)
-    text = (clone / "pyproject.toml").read_text()
-    sh(clone, "git", "checkout", "--conflict=merge", "--", "pyproject.toml", tmp=tmp_path, ok=False)
-    (clone / "pyproject.toml").write_text(f"<<<<<<< ours\n{text}")
-    with pytest.raises(CannotTell, match="by hand"):
-        choose(clone, task="conflict")
 
 
 # -- Megatron-Core in Megatron-Bridge ----------------------------------------------------------------------------
@@ -274,11 +261,3 @@ def test_an_image_built_here_is_imported_once_for_a_cluster(
         Path(file).unlink()
     with pytest.raises(RunbookError, match="task import"):
         choose(clone, MEGATRON_LM, Machine(slurm=True), **request)
-
-
-def test_a_missing_image_is_reported_before_anything_is_run(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    docker = Machine(engine="docker")
-    monkeypatch.setattr(engines, "image_id", lambda *_: "")
-    assert "build it first" in choose(clone, MEGATRON_LM, docker, task="lock").obstacle
-    monkeypatch.setattr(engines, "image_id", lambda *_: "sha256:1")
-    assert choose(clone, MEGATRON_LM, docker, task="lock").obstacle == ""

@@ -1,6 +1,5 @@
 """The internal pipeline of a bump: real git, and the scripted pipelines of practice with faults."""
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -373,12 +372,3 @@ def test_a_build_that_fails_is_explained(at: At, monkeypatch: pytest.MonkeyPatch
     assert at.world.checks()["the GitLab pin builds"] == "waiting"
     (waiting,) = at.world.said("waiting")
     assert ("Free some space" in waiting["next"]) == (log is not None)
-
-
-def test_the_token_is_in_no_record(at: At, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GITLAB_TOKEN", TOKEN)
-    at.run()
-    for folder, _, names in os.walk(at.world.home):
-        for name in names:
-            if "record" in folder or "checkout" in folder:
-                assert TOKEN.encode() not in (Path(folder) / name).read_bytes()
