@@ -22,5 +22,3 @@ CI_ROUND = (RUN_CI, GOLDEN_VALUES, BROKEN_TESTS)
 CHANGING_STEPS = (GITHUB_PIN, GITLAB_PIN, OPEN_PR, *CI_ROUND)
 #: All steps of a bump, in order.
 STEPS = (PREFLIGHT, *CHANGING_STEPS, SYNC_CHECK)
-#: The notebooks that without a tag show the present state.
-OF_BUMP = (START, BUMP, *STEPS, AFTER_MERGE, INVESTIGATE_CI)

@@ -92,10 +92,9 @@ def begin(notebook: str, parameters: dict[str, Any]) -> Run:
 
 
 def _changes_without_tag(notebook: str, parameters: Mapping[str, Any]) -> bool:
-    """Return False for a step of a bump that only shows the present state, because neither tag nor change is named."""
+    """Return True for the values of a named run, and for named decisions on tests; all else shows the present state."""
     names = {notebooks.GOLDEN_VALUES: "run_id", notebooks.BROKEN_TESTS: "decisions"}
-    is_change = notebook not in notebooks.OF_BUMP
-    return is_change or bool(parameters.get(names.get(notebook, "")))
+    return bool(parameters.get(names.get(notebook, "")))
 
 
 def _show_form(notebook: str, parameters: Mapping[str, object]) -> None:

@@ -46,7 +46,7 @@ def test_in_jupyterlab_every_run_is_a_preview(
         ("05-golden-values", {"run_id": "7"}, "publish"),
         ("06-broken-tests", {"run_id": "7"}, "preview"),
         ("06-broken-tests", {"decisions": "decisions.yaml"}, "publish"),
-        ("build-image", {}, "publish"),
+        ("build-image", {}, "preview"),
     ],
 )
 def test_a_run_without_a_tag_has_the_mode_in_which_it_runs(
