@@ -142,7 +142,7 @@ class BuildImage:
         base = _base_image(world.services, build, warnings)
         missing = () if pulled else _missing_folders(checkout, build, warnings)
         _warn_about_work_tree(checkout, warnings)
-        engine, obstacle = None, _refusal(bump, build, base)
+        engine, obstacle = None, _refusal(bump, build)
         try:  # a plan can be shown without an engine
             engine = engines.find(read_site(self.site, checkout.path).engine)
         except RunbookError as error:
@@ -214,19 +214,15 @@ def _warn_about_work_tree(checkout: Checkout, warnings: list[str]) -> None:
         warnings.append(f"The submodule {path} is not initialized: run `git submodule update --init {path}` first.")
 
 
-def _refusal(bump: Bump, build: BuildPlan, image: Image | None) -> str:
+def _refusal(bump: Bump, build: BuildPlan) -> str:
     """Return why the pinned image may not be built on, as a sentence; empty if it may."""
-    if bump.tag is not None and _tag(build) != str(bump.tag):
-        return (
-            f"The work tree pins {build.base} ({build.source}), but {bump.tag} was requested. Move the pins first "
-            f"({notebooks.GITHUB_PIN}, {notebooks.GITLAB_PIN}), check out {bump.branch}, or request the pinned "
-            "tag. Nothing was built."
-        )
-    if image and build.architecture not in image.platforms:
-        platforms = " and ".join(sorted(image.platforms)) or "no platform"
-        machine = f"this machine is {build.architecture}"
-        return f"{build.base} is published for {platforms}, but {machine}. Nothing was built."
-    return ""
+    if bump.tag is None or _tag(build) == str(bump.tag):
+        return ""
+    return (
+        f"The work tree pins {build.base} ({build.source}), but {bump.tag} was requested. Move the pins first "
+        f"({notebooks.GITHUB_PIN}, {notebooks.GITLAB_PIN}), check out {bump.branch}, or request the pinned tag. "
+        "Nothing was built."
+    )
 
 
 def _tag(build: BuildPlan) -> str:

@@ -96,7 +96,8 @@ def explain(step: WorkStep, status: int, lines: tuple[str, ...]) -> Check:
     pitfalls = known_problems.find(searched)
     sentence = f"The step “{step.title}” {subprocess_lines.ending(status)}"
     failed = _FAILED.search(searched)
-    sentence += f" at {failed[1] or failed[2]}." if failed else "."
+    instruction = (failed[1] or failed[2]).partition('": exit')[0] if failed else ""
+    sentence += f" at {instruction}." if instruction else "."
     if not pitfalls:
         said = [line.strip() for line in lines if line.strip()] or ["nothing"]
         sentence += f" Its last line is: {said[-1].rstrip('.')}."

@@ -62,11 +62,11 @@ BUILD = step("docker", "build", ".")
     ("text", "says", "signs"),
     [
         ("", "The step “Step” failed with exit status 1. Its last line is: nothing.", []),
-        (BUILDAH, "at RUN echo one &&     uv sync --locked", ["uv reports that the lockfile is missing or"]),
+        (BUILDAH, "at RUN echo one &&     uv sync --locked.", ["uv reports that the lockfile is missing or"]),
         (DOCKER, "at [main 3/4] RUN echo one &&     uv sync --locked.", ["uv reports that the lockfile is missing"]),
         ("STEP 1/2: FROM a\nmanifest unknown\n", "exit status 1.", ["The registry has no such image."]),
         ("#2 ERROR: unauthorized: no\n", "exit status 1.", ["The registry requires a login."]),
-        (BUILDAH.replace(STALE, "x"), "Its last line is: Error: building at STEP", []),
+        (BUILDAH.replace(STALE, "x"), "uv sync --locked. Its last line is: Error: building at STEP", []),
     ],
 )
 def test_the_failing_instruction_of_a_build_is_named(text: str, says: str, signs: list[str]) -> None:
