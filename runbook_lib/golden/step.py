@@ -223,14 +223,8 @@ def provenance(values: GoldenComparison) -> list[dict[str, str]]:
     run, rows, written = values.readings.ci_run, [], _written(values.judged.edits)
     for file in values.readings.collection.files:
         if short_name(file.path) in written:
-            row = {
-                "file": file.path,
-                "run": run.url,
-                "attempt": str(run.attempt),
-                "job": file.job,
-                "runner": file.runner,
-            }
-            rows.append(row | {"commit": run.tested, "image": image_of(values.readings)})
+            row = {"file": file.path, "run": run.url, "attempt": str(run.attempt), "job": file.job}
+            rows.append(row | {"runner": file.runner, "commit": run.tested, "image": image_of(values.readings)})
     return rows
 
 
@@ -324,10 +318,8 @@ def _verdicts(values: GoldenComparison) -> display.View:
 
 def _written_view(values: GoldenComparison) -> display.View:
     """Show the files to be written, and the full texts."""
-    edits, rows = values.judged.edits, []
-    for edit in edits:
-        change = "new" if edit.before is None else "refreshed"
-        rows.append({"file": short_name(edit.path), "change": change})
+    edits = values.judged.edits
+    rows = [{"file": short_name(edit.path), "change": "refreshed" if edit.before else "new"} for edit in edits]
     nothing = "Nothing to write: the branch has all values from this run that are not held back."
     view = display.table(rows, empty=nothing)
     if edits:
