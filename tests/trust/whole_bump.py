@@ -144,7 +144,8 @@ def whole(played: Played) -> readiness.Readiness:
         played.play("06-broken-tests")  # and runs again what is flaky
         played.later()
     records = played.play("07-sync-check")["run"].record.records
-    branch = bump_branch.find(at.checkout, bump_to(allow="second-ci-unseen"))
+    decided = bump_to(allow="second-ci-unseen", accept=ACCEPT, confirm="divergence")
+    branch = bump_branch.find(at.checkout, decided)
     found = played.do("bump", lambda: readiness.check(branch, at.online(), records))
     written(at.home / "decisions.yaml", reenable=f"{HANG}: mended")
     played.play("06-broken-tests", decisions=told)
