@@ -18,11 +18,7 @@ ENGINES: tuple[Engine, ...] = ("docker", "podman", "buildah")
 _OCI = ("--format=docker", "--layers", "--force-rm")
 BUILD_OPTIONS: Mapping[Engine, tuple[str, ...]] = {"docker": ("--progress=plain",), "podman": _OCI, "buildah": _OCI}
 #: Commands that succeed if an engine is able to build.
-_PROBE: Mapping[Engine, tuple[str, ...]] = {
-    "docker": ("version", "--format", "{{.Server.Version}}"),
-    "podman": ("info", "--format", "{{.Version.Version}}"),
-    "buildah": ("info", "--format", "{{.host.os}}"),
-}
+_PROBE: Mapping[Engine, str] = {"docker": "version", "podman": "info", "buildah": "info"}
 _INSPECT = ("image", "inspect", "--format", "{{.Id}}")
 _IMAGE_ID: Mapping[Engine, tuple[str, ...]] = {
     "docker": _INSPECT, "podman": _INSPECT, "buildah": ("inspect", "--type", "image", "--format", "{{.FromImageID}}"),
@@ -42,7 +38,7 @@ def find(wanted: str = "", env: Mapping[str, str] = os.environ) -> Engine:
         if program is None:
             problems.append(f"{name} is not installed.")
             continue
-        output = capture([program, *_PROBE[name]], env)
+        output = capture([program, _PROBE[name]], env)
         if isinstance(output, str):
             return name
         problems.append(_problem(name, output.stderr))
