@@ -37,7 +37,7 @@ def why(place: str, workflow: str, rules: bool) -> Answer:
     if not failures:
         raise RunbookError(f"{place} has no failed job.")
     earlier = history.read(default())
-    documents = [_document(failure, earlier.sentence(failure)) for failure in failures]
+    documents = [_document(failure, history.sentence(earlier, failure)) for failure in failures]
     documents.sort(key=lambda document: (document["class"] == "unknown", -float(str(document["confidence"]))))
     more: dict[str, object] = {"jobs": documents} if len(documents) > 1 else {}
     lines = ["\n\n".join("\n".join(_lines(document)) for document in documents)]

@@ -179,7 +179,7 @@ def add_history(jobs: Sequence[DiagnosedJob], records: Path | None) -> tuple[Dia
     if records is None or not jobs:
         return tuple(jobs)
     earlier = history.read(records.parent.parent)
-    return tuple(replace(job, history=earlier.sentence(job.failure, job.platform)) for job in jobs)
+    return tuple(replace(job, history=history.sentence(earlier, job.failure, job.platform)) for job in jobs)
 
 
 def show(jobs: Sequence[DiagnosedJob]) -> View:

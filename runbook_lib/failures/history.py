@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from runbook_lib.display import count
@@ -13,37 +12,35 @@ from runbook_lib.record import run_file
 _COMPARED = 150  # characters of a cause that are compared; tables store at most 160
 
 
-@dataclass(frozen=True)
-class History:
-    """The earlier failures, oldest first, each with the location of its record."""
-
-    rows: Sequence[tuple[str, dict[str, str]]]
-
-    def sentence(self, failure: Failure, platform: str = "") -> str:
-        """Return how often the class and cause have been seen, and how often infrastructure failed the job.
-
-        Other jobs of the same run failed at the same time, so they are no history, nor is the job of the same name on
-        another platform; an earlier attempt of the job is.
-        """
-        if not self.rows:
-            return ""
-        signature, current = _signature(failure.kind, failure.cause), _run_of(failure.url)
-        same: dict[str, str] = {}
-        flaky: dict[str, str] = {}
-        for place, row in self.rows:
-            url = row.get("url", "")
-            is_same_job = row.get("job") == failure.job and row.get("platform", "") in (platform, "")
-            if url and (url == failure.url or (_run_of(url) == current and not is_same_job)):
-                continue
-            if _signature(row.get("class", ""), row.get("cause", "")) == signature:
-                same[_run_of(url) or place] = place
-            if is_same_job and row.get("class") in RERUN:
-                flaky[url] = place
-        seen = _times(same) if same else "not seen before in this archive"
-        return f"{seen}; infrastructure failed this job before: {_times(flaky)}" if flaky else seen
+#: The earlier failures, oldest first, each with the location of its record.
+Rows = Sequence[tuple[str, dict[str, str]]]
 
 
-def read(archive: Path) -> History:
+def sentence(rows: Rows, failure: Failure, platform: str = "") -> str:
+    """Return how often the class and cause have been seen, and how often infrastructure failed the job.
+
+    Other jobs of the same run failed at the same time, so they are no history, nor is the job of the same name on
+    another platform; an earlier attempt of the job is.
+    """
+    if not rows:
+        return ""
+    signature, current = _signature(failure.kind, failure.cause), _run_of(failure.url)
+    same: dict[str, str] = {}
+    flaky: dict[str, str] = {}
+    for place, row in rows:
+        url = row.get("url", "")
+        is_same_job = row.get("job") == failure.job and row.get("platform", "") in (platform, "")
+        if url and (url == failure.url or (_run_of(url) == current and not is_same_job)):
+            continue
+        if _signature(row.get("class", ""), row.get("cause", "")) == signature:
+            same[_run_of(url) or place] = place
+        if is_same_job and row.get("class") in RERUN:
+            flaky[url] = place
+    seen = _times(same) if same else "not seen before in this archive"
+    return f"{seen}; infrastructure failed this job before: {_times(flaky)}" if flaky else seen
+
+
+def read(archive: Path) -> Rows:
     """Return the failures in an archive, or in a part of it."""
     rows = []
     for table in sorted(archive.glob("**/*failures.csv"), key=lambda path: path.parent.name):
@@ -51,7 +48,7 @@ def read(archive: Path) -> History:
         for row in run_file.rows(table):
             address = f" ({row['url']})" if row.get("url") else ""
             rows.append((f"{day[:4]}-{day[4:6]}-{day[6:]} in {bump}{address}", row))
-    return History(rows)
+    return rows
 
 
 def _times(places: Mapping[str, str]) -> str:

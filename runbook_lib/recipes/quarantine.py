@@ -15,7 +15,7 @@ from runbook_lib.recipes import issue_references
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.rows import RecipeRow
 from runbook_lib.recipes.targets import Target
-from runbook_lib.text.edits import Edit, splice
+from runbook_lib.text.edits import Span, splice
 from runbook_lib.text.yaml_spans import Cell
 
 BROKEN = "-broken"
@@ -41,8 +41,6 @@ _COMMENTED_ROW = re.compile(
     r"#[\s#]*(?:$|(?:-\s*)?(?:test_case|products|environment|scope|platforms|tag|n_repeat)\s*:)"
 )
 _HEAD = re.compile(r"\s*(?:-\s+test_case:.*|products:\s*(?:#.*)?)$")
-
-Span = tuple[int, int, str]
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ def gating_scopes(row: RecipeRow) -> list[str]:
 def mark(
     recipe: str, text: str, tests: Sequence[Target], issue: int, review: str = "", *,
     companions: Sequence[Target] = (), whole_rows: bool = False,
-) -> Edit:  # fmt: skip
+) -> str:  # fmt: skip
     """Quarantine the tests of one issue: all their rows in this recipe.  Rows already in quarantine stay unchanged.
 
     ``review`` is the date by which a person looks at the quarantine again.  ``issue`` 0 represents an issue that is not
@@ -101,10 +99,10 @@ def mark(
         if reasons and gating_scopes(row):
             _require_own(row, [*tests, *companions], whole_rows)
             spans += _break_scopes(row, text, note(reasons[0], issue, review))
-    return Edit(recipe, text, splice(text, spans))
+    return splice(text, spans)
 
 
-def unmark(recipe: str, text: str, tests: Sequence[Target], *, whole_rows: bool = False) -> Edit:
+def unmark(recipe: str, text: str, tests: Sequence[Target], *, whole_rows: bool = False) -> str:
     """Restore the scopes of the tests' rows, and remove the comments on the quarantine.
 
     If no row of a test says what its scopes were, those that people switched off are restored.  Raises Refused for the
@@ -121,7 +119,7 @@ def unmark(recipe: str, text: str, tests: Sequence[Target], *, whole_rows: bool 
         if changes:
             _require_own(row, tests, whole_rows)
         spans += changes
-    return Edit(recipe, text, splice(text, spans))
+    return splice(text, spans)
 
 
 def _restored(row: RecipeRow, text: str) -> Iterator[Span]:
@@ -172,7 +170,7 @@ def _reasons(row: RecipeRow, text: str) -> Iterator[Span]:
                 break
 
 
-def track(recipe: str, text: str, test: Target, issue: int, review: str = "") -> Edit:
+def track(recipe: str, text: str, test: Target, issue: int, review: str = "") -> str:
     """Add an issue in a comment above the quarantined rows of a test; 0 represents one that is not filed yet."""
     spans: list[Span] = []
     for row in recipes.rows(recipe, text):
@@ -181,7 +179,7 @@ def track(recipe: str, text: str, test: Target, issue: int, review: str = "") ->
             start, indent = _line_start(text, row.key)
             comment = f"{indent}# Broken: {note(test.reason, issue, review)}{_newline(text, start)}"
             spans.append((start, start, comment))
-    return Edit(recipe, text, splice(text, spans))
+    return splice(text, spans)
 
 
 def overdue(line: str, today: str) -> str:

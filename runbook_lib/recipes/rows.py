@@ -25,7 +25,7 @@ class RecipeRow:
 
     ``key`` is the position of the row's own key ``scope``, -1 if there is none, and ``end`` the end of its value;
     ``fixed`` is the reason why its scopes cannot be edited, empty if they can.  ``unread`` are further entries of
-    ``test_case``, which CI never reads.  ``settings`` are the keys of the row and of its recipe's ``spec``.
+    ``test_case``, which CI never reads.
     """
 
     recipe: str
@@ -37,12 +37,9 @@ class RecipeRow:
     scopes: tuple[Cell, ...]
     key: int = -1
     fixed: str = ""
-    block: bool = True
     allow_failure: bool = False
-    sets_allow_failure: bool = False
     unread: tuple[str, ...] = ()
     end: int = -1
-    settings: frozenset[str] = frozenset()
 
     def stands_for(self, environment: str, platform: str) -> bool:
         """Return True if the row runs its test in this environment on this platform."""
@@ -126,9 +123,8 @@ def _row(recipe: str, parsed: Text, entry: _Entry, uses: Counter[int]) -> Recipe
         recipe, parsed.line(entry.node), next(iter(texts["model"]), ""), entry.case[0], texts["environment"],
         texts["platforms"], cells["scope"], parsed.span(keys[0])[0] if keys else -1,
         _fixed(parsed, entry, keys, cells["scope"], uses),
-        block=not entry.node.flow_style, allow_failure="true" in map(str.lower, texts["allow_failure"]),
-        sets_allow_failure="allow_failure" in pairs, unread=entry.case[1:],
-        end=_end(parsed, entry.scope, cells["scope"]), settings=frozenset(pairs),
+        allow_failure="true" in map(str.lower, texts["allow_failure"]), unread=entry.case[1:],
+        end=_end(parsed, entry.scope, cells["scope"]),
     )  # fmt: skip
 
 

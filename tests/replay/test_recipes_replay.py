@@ -16,7 +16,7 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.recipes import quarantine
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.targets import Target
-from runbook_lib.text.edits import diff
+from runbook_lib.text.edits import Edit, diff
 
 pytestmark = pytest.mark.replay
 
@@ -79,7 +79,7 @@ def test_ours_changes_the_scope_lines_that_people_changed(
         theirs, _, _ = changed(before, after)
         rows = touched(path, before, theirs)
         tests = [target for row in rows for target in targets(row)]
-        edit = quarantine.mark(path, before, tests, 7)
+        edit = Edit(path, before, quarantine.mark(path, before, tests, 7))
         ours, gone, came = changed(before, re.sub(r"(?m)  # was: \[[^]\n]*\]$", "", edit.after))
         assert ours.keys() == theirs.keys(), diff([edit])
         assert (gone, len(came)) == ([], len(rows))
@@ -88,7 +88,7 @@ def test_ours_changes_the_scope_lines_that_people_changed(
         differing += [theirs[line] for line in theirs if ours[line] != theirs[line]]
         if not any("-broken" in cell.value for row in rows for cell in row.scopes):
             # A person's quarantine comes back as well: the scopes as they were, the comment left as it is.
-            assert changed(before, quarantine.unmark(path, after, tests).after)[0] == {}
+            assert changed(before, quarantine.unmark(path, after, tests))[0] == {}
     assert (equal, differing) == (same, partly)
 
 
@@ -98,7 +98,7 @@ def test_reenabled_tests_return_unchanged(megatron_lm: Path, commit: str) -> Non
         theirs, _, _ = changed(before, after)
         assert theirs
         tests = [target for row in touched(path, before, theirs) for target in targets(row)]
-        assert changed(before, quarantine.unmark(path, before, tests).after) == (theirs, [], [])
+        assert changed(before, quarantine.unmark(path, before, tests)) == (theirs, [], [])
 
 
 def versions(clone: Path) -> list[tuple[str, str]]:
@@ -129,10 +129,10 @@ def test_every_row_that_ever_was_comes_back_byte_for_byte(megatron_lm: Path) -> 
                 with pytest.raises(Refused):
                     quarantine.mark(path, text, targets(row), 1, whole_rows=True)
                 continue
-            marked = quarantine.mark(path, text, targets(row), 1, whole_rows=True).after
+            marked = quarantine.mark(path, text, targets(row), 1, whole_rows=True)
             assert marked != text
-            assert quarantine.mark(path, marked, targets(row), 1, whole_rows=True).after == marked
-            assert quarantine.unmark(path, marked, targets(row), whole_rows=True).after == text
+            assert quarantine.mark(path, marked, targets(row), 1, whole_rows=True) == marked
+            assert quarantine.unmark(path, marked, targets(row), whole_rows=True) == text
             flips += 1
     assert len(refused) <= 5, refused
     assert (read > 800, flips > 1000) == (True, True), (read, flips)

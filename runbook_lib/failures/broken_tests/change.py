@@ -85,13 +85,11 @@ class QuarantineChange:
         review, whole = review_date(), self.whole_rows
         for target, issue in numbers.items():
             if self.tracks:
-                text = quarantine.track(path, text, target, issue, review).after
+                text = quarantine.track(path, text, target, issue, review)
             else:
-                marked = quarantine.mark(
-                    path, text, [target], issue, review, companions=tuple(numbers), whole_rows=whole
-                )
-                text = marked.after
-        return quarantine.unmark(path, text, self.reenabled, whole_rows=whole).after
+                named = tuple(numbers)
+                text = quarantine.mark(path, text, [target], issue, review, companions=named, whole_rows=whole)
+        return quarantine.unmark(path, text, self.reenabled, whole_rows=whole)
 
     @property
     def summary(self) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from runbook_lib import display
+from runbook_lib import display, notebooks
 from runbook_lib.checks import Evidence, Next
 from runbook_lib.decisions import Kind
 from runbook_lib.errors import Refused
@@ -133,7 +133,7 @@ def look(world: World, branch: BumpBranch) -> QuarantineSurvey:
     Raises Refused for a broken test that is not quarantined: only a bump's run shows that it is broken.
     """
     bump, checkout, github = branch.bump, branch.checkout, world.github
-    if not bump.repository.tests.recipes:
+    if bump.repository.inapplicable(notebooks.BROKEN_TESTS):
         return QuarantineSurvey(bump)
     on_base = replace(branch, start=branch.base_commit)
     texts = quarantines.recipe_texts(on_base, quarantine.OFF_TEXTS)
@@ -218,7 +218,7 @@ def _conditions(own: OwnChange) -> tuple[Condition[World], ...]:
     if own.has_commit:
         conditions.append(Pushed(tip, bump.remote, branch.remote_tip))
         conditions.append(PullOpen(key, bump.remote, bump.title, _body(change)))
-        if change.reenabled:
+        if change.reenabled and bump.repository.tests.recipes:
             conditions.append(Labelled(key, frozenset({FUNCTIONAL})))
     return tuple(conditions)
 

@@ -124,7 +124,7 @@ def test_without_a_run_only_a_quarantined_test_can_be_named(untracked: World) ->
 def test_a_tracked_row_returns_byte_for_byte(untracked: World) -> None:
     text = git(untracked.checkout.path, "show", f"main:{RECIPE}") + "\n"
     target = Target(CASE, "dgx_h100", "dev", "gpt", "it hangs")
-    tracked = quarantine.track(RECIPE, text, target, 7, "2026-03-01").after
+    tracked = quarantine.track(RECIPE, text, target, 7, "2026-03-01")
     assert tracked != text
-    restored = quarantine.unmark(RECIPE, tracked, [target]).after
+    restored = quarantine.unmark(RECIPE, tracked, [target])
     assert restored.rstrip() == git(untracked.checkout.path, "show", f"main~1:{RECIPE}").rstrip()
