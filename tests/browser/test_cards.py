@@ -59,6 +59,7 @@ def test_cards_can_be_read_and_their_answers_are_applied(lab: Lab, tab: Tab) -> 
         tab.card(name).get_by_role("button", name="Broken").click()
     tab.form.get_by_text("of which 0 open").wait_for()
     tab.press("Preview", "end")
+    assert tab.violations(".runbook-form") == []
     (file,) = lab.audit.rglob("decisions.yaml")
     made = {each.subject: each.reason for each in decisions.read(file).entries}
     assert made == (

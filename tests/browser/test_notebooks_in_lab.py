@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from lab import LOOKS, TAG, Lab, Tab
+from lab import TAG, Lab, Tab
 from playwright.sync_api import expect
 from practice_state import fingerprint
 
@@ -93,14 +93,3 @@ def require_static(text: str) -> None:
     texts = ["".join(it["text/plain"]) for it in widgets]
     assert [it.partition(" in JupyterLab")[0] for it in texts if it] == ["Run this notebook"]
     assert len(text) < 1_000_000
-
-
-@pytest.mark.component("axe")
-def test_the_form_can_be_read_and_used_by_everybody(lab: Lab, tab: Tab) -> None:
-    tab.open("bump").run_all()
-    tab.choose(TAG)
-    tab.press("Preview", "result", says="previewed")
-    for theme, width in LOOKS:
-        tab.look(theme, width)
-        tab.shot(f"form-{theme.lower()}-{width}", tab.form)
-        assert tab.violations(".runbook-form") == [], (theme, width)
