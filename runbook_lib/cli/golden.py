@@ -1,6 +1,7 @@
 """``runbook golden diff``: a comparison of the golden values of two commits, or of two folders."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -12,6 +13,7 @@ from runbook_lib.golden import diff as comparison
 from runbook_lib.golden import history, summary
 from runbook_lib.golden.diff import GoldenFiles
 from runbook_lib.golden.history import GoldenHistory
+from runbook_lib.golden.judge import Verdicts
 from runbook_lib.text.plain_text import plain
 
 
@@ -40,8 +42,12 @@ def diff(old: str, new: str, repo: str, up_to: str, markdown: bool) -> Answer:
             "folders that contain model/test_case/golden_values_….json."
         )
     verdicts = comparison.compare(before, after, _history(old, repo, up_to))
+    return Answer(int(verdicts.open), comparison.as_json(verdicts), _lines(verdicts, markdown))
+
+
+def _lines(verdicts: Verdicts, markdown: bool) -> Iterator[str]:
     text = summary.markdown(verdicts).rstrip("\n")
-    return Answer(int(verdicts.open), comparison.as_json(verdicts), [text if markdown else plain(text)])
+    yield text if markdown else plain(text)
 
 
 def _history(old: str, repo: str, up_to: str) -> GoldenHistory:

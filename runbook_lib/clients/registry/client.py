@@ -22,7 +22,7 @@ _OCI, _DOCKER = "application/vnd.oci.image", "application/vnd.docker.distributio
 _INDEXES = (f"{_OCI}.index.v1+json", f"{_DOCKER}.manifest.list.v2+json")
 _MANIFESTS = (f"{_OCI}.manifest.v1+json", f"{_DOCKER}.manifest.v2+json")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
-_MEMBERS, _TAGS = 50, 100_000  # more platforms, and more tags, than any real image has
+_MEMBERS, _TAGS, _PAGES = 50, 100_000, 100  # more platforms, tags and pages of tags than any real image has
 _LISTING = 60.0  # seconds for all pages of tags
 _HUB = "registry-1.docker.io"  # the host of Docker's own registry, docker.io
 
@@ -74,7 +74,7 @@ class OciRegistry(Connection):
         return Image(digest, dict(map(self._member, reversed(members))))
 
     def tags(self) -> list[str]:
-        path, tags, end = "tags/list?n=1000", list[str](), time.monotonic() + _LISTING
+        path, tags, pages, end = "tags/list?n=1000", list[str](), 0, time.monotonic() + _LISTING
         while (answer := self.get(path, "application/json")) is not None:
             document = document_of(answer)
             # Distribution returns null after the last tag was removed.
@@ -83,8 +83,9 @@ class OciRegistry(Connection):
                 if not all(isinstance(tag, str) and len(tag) <= LONGEST_TAG for tag in listed):
                     raise CannotTell(f"{self.name} lists a tag that is not a text of at most {LONGEST_TAG} characters.")
                 tags += listed
-            if len(tags) > _TAGS:
-                raise CannotTell(f"The list of tags of {self.name} has more than {_TAGS} entries, which were not read.")
+            pages += 1
+            if len(tags) > _TAGS or pages > _PAGES:
+                raise CannotTell(f"The list of tags of {self.name} has more than {_TAGS} entries or {_PAGES} pages.")
             if not (following := answer.links.get("next", {}).get("url", "")):
                 return tags
             target = join(answer.url, following)
