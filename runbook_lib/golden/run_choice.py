@@ -29,7 +29,7 @@ class ChosenRun:
     """The run to use.  ``problem`` is the reason why there is none, ``next`` what to do about it.
 
     ``waits``: there will be one later; None otherwise.  ``tested`` is the commit it tested, ``failed`` are the names of
-    its failed jobs; ``older`` is a sentence if it tested a commit before the head, ``named``: a person named the run.
+    its failed jobs; ``older``: it tested a commit before the head, ``named``: a person named the run.
     """
 
     pull_request: PullRequestState
@@ -40,7 +40,7 @@ class ChosenRun:
     number: int = 0
     tested: str = ""
     failed: tuple[str, ...] = ()
-    older: str = ""
+    older: bool = False
     named: bool = False
     attempt: int = 1
     waits: Waits | None = None
@@ -137,12 +137,12 @@ def _without_bump(state: PullRequestState, run_id: str, source: str) -> ChosenRu
         return _waiting(state, "a GitHub token, without which no run can be read", Next())
     run = _of_github(state, state.github, run_id) if source == "github" and state.github else _of_gitlab(state, run_id)
     if run.source is None or run.tested == tip:
-        return replace(run, older="")
+        return replace(run, older=False)
     if checkout.has(run.tested) and checkout.is_ancestor(run.tested, tip):
         changed = filter(None, checkout.git("diff", "--name-only", "-z", run.tested, tip).split("\0"))
         if all(map(has_values, changed)):  # committed by an earlier run
             state = replace(state, branch=replace(branch, base_commit=run.tested))
-            return replace(run, pull_request=state, older="")
+            return replace(run, pull_request=state, older=False)
     if not bump.allowed("older-run", run.number):
         raise Refused(
             f"{run.source.name} tested {run.tested[:10]}, but {name} is at {tip[:10]}: the run's values may differ "
@@ -175,7 +175,7 @@ def _of_github(state: PullRequestState, github: Forge, named: str | WorkflowRun)
     failed = tuple(sorted(job.name for job in ci_runs.failed(github.jobs(run.id))))
     return ChosenRun(
         state, source, url=run.url, number=run.id, tested=run.head_sha, failed=failed,
-        older=_older(source, run.head_sha, head), named=isinstance(named, str), attempt=run.attempt,
+        older=run.head_sha != head, named=isinstance(named, str), attempt=run.attempt,
     )  # fmt: skip
 
 
@@ -206,13 +206,9 @@ def _of_gitlab(state: PullRequestState, run_id: str) -> ChosenRun:
     failed = tuple(sorted(job.name for job in source.jobs if job.state not in ("passed", "skipped")))
     return ChosenRun(
         state, source, url=pipeline.url, number=pipeline.id, tested=pipeline.sha, failed=failed,
-        older=_older(source, pipeline.sha, head), named=bool(run_id),
+        older=pipeline.sha != head, named=bool(run_id),
     )  # fmt: skip
 
 
 def _may_be_older(bump: Bump, run: int) -> bool:
     return not bump.tag or bool(bump.allowed("older-run", run))
-
-
-def _older(source: GoldenSource, tested: str, head: str) -> str:
-    return "" if tested == head else f"{source.name} tested {tested[:10]}."
