@@ -34,11 +34,6 @@ class QueuedJob:
     state: str
     reason: str = ""
 
-    @property
-    def over(self) -> bool:
-        """True if the state no longer changes by itself."""
-        return self.state in OVER
-
 
 def queued_jobs(text: str) -> tuple[QueuedJob, ...]:
     """Return the jobs in an answer of ``squeue`` with FIELDS.  Raises CannotTell for an answer of another form."""
