@@ -19,9 +19,9 @@ from runbook_lib.world.ports import Forge
 UNIT_TESTS = "tests/unit_tests"
 _NODE = re.compile(rf"({UNIT_TESTS}/[\w./-]{{1,300}}\.py)::")
 #: The comment above a row that the runbook quarantined: the reason, and the issue number.
-_COMMENT = re.compile(r"# Broken: (.*?)(?: — )?see issue #([0-9]{1,9})(?:, review by [0-9-]{10})?\.")
+_COMMENT = re.compile(r"# Broken: ((?:(?!# Broken: ).)*?)(?: — )?see issue #([0-9]{1,9})(?:, review by [0-9-]{10})?\.")
 #: It, above a unit test, and the name of the test.
-_UNIT = re.compile(rf"{_COMMENT.pattern}(?:\s+@.*)+?\s+(?:async )?(?:def|class) (\w+)")
+_UNIT = re.compile(rf"{_COMMENT.pattern}(?:\n[ \t]*@[^\n]*){{1,50}}?\n[ \t]*(?:async )?(?:def|class) (\w+)")
 
 
 def quarantined_since_fork(branch: BumpBranch, commit: str = "") -> list[dict[str, object]]:

@@ -1,31 +1,29 @@
 """Every regular expression of the library, the worst texts for it, and how its cost grows with their length."""
 
 import ast
+import dataclasses
 import importlib
 import math
 import re
 import signal
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from re import _compiler, _constants, _parser  # type: ignore[attr-defined]
-from types import FrameType, ModuleType, SimpleNamespace
+from types import FrameType
 from typing import Any
 
 import runbook_lib
-from runbook_lib.failures import known_problems, patterns
-from runbook_lib.pins import finders, known_sites
+from runbook_lib.failures import known_problems
 from runbook_lib.text import redact
 from runbook_lib.text.user_file import load_schema
 
 ROOT = Path(runbook_lib.__file__).resolve().parent
 _ANCHORED = ("match", "fullmatch")
-#: Patterns that a function gets, and tries at one place of a text.
+_CALLS = (*_ANCHORED, "search", "sub", "subn", "split", "finditer", "findall", "compile")
+#: Constants that are handed on to a function, which tries them at one place of a text.
 _HANDED_ON = {"recipes.quarantine._COMMENT": "fullmatch", "recipes.quarantine._SOFT": "match"}
-_CALLS = ("search", "match", "fullmatch", "sub", "subn", "split", "finditer", "findall", "compile")
 
 
 @dataclass(frozen=True)
@@ -39,111 +37,93 @@ class Expression:
 
 # -- what the library has -----------------------------------------------------------------------------------------
 
-#: What stands for the parameters that functions put into their patterns.
-_PARAMETERS: Mapping[str, Any] = {
-    "after": "]", "before": "tag: ", "case": "gpt3_tp1", "name": "base-image-runbook:golden-values:",
-    "place": SimpleNamespace(image="nvcr.io/nvidia/pytorch"), "escape": r"\\", "repository": "o/r", "run": 123,
-    "pinned": SimpleNamespace(name="nvcr.io/nvidia/pytorch"), "self": SimpleNamespace(name="NAME"),
-    "texts": ["a-secret", "b-secret"], "then": rf"[^\s…]{{0,200}}?{redact._CUT}", "value": "a-secret",
-    "start": datetime(2026, 1, 2, tzinfo=UTC),
-    "test": SimpleNamespace(case="gpt3_tp1"), "version": r"[0-9]{1,9}\.[0-9]{1,9}", "word": {"quote": '"'},
-}  # fmt: skip
+
+class Word(str):
+    """What stands for a parameter or variable of a function in its pattern, whatever is done with it."""
+
+    def __getattr__(self, name: str) -> "Word":
+        return Word("word")
+
+    def __call__(self, *_: object) -> "Word":
+        return self
+
+    def __getitem__(self, _: object) -> "Word":
+        return self
+
+    def __format__(self, _: str) -> str:
+        return str(self)
+
+
+class _Names(dict[str, Any]):
+    def __missing__(self, name: str) -> Word:
+        return Word("word")
 
 
 def _of_schema(node: Any) -> Iterator[str]:
     for key, value in node.items() if isinstance(node, dict) else enumerate(node if isinstance(node, list) else ()):
         if key == "pattern" and isinstance(value, str):
-            yield value.removesuffix("$") + r"\Z"
+            yield value
         yield from _of_schema(value)
 
 
-_SCHEMAS = (("pins", "base-image-pins"), ("compute.slurm", "site"))
-_SITES = (*known_sites.MEGATRON_LM.pins, *known_sites.MEGATRON_BRIDGE.pins, *known_sites.ML_CONTAINERS.pins)
-_RULES = (*patterns.LINES, *patterns.WORDS)
-#: Patterns that are read from tables, with their flags, by where they are used.
+#: Patterns that are texts in tables, with their flags, by package.
 TABLES: Mapping[str, list[tuple[str, int]]] = {
-    "pins.known_sites._informational": [(it.finder.regex.pattern, 0) for it in _SITES if hasattr(it.finder, "regex")],
-    "pins.known_sites._coupling": [(it.regex.pattern, 0) for it in known_sites.MEGATRON_LM.couplings],
-    "pins.finders.literal_text": [(finders.literal_text("a {tag} b").regex.pattern, 0)],
-    "text.user_file._in_bounds": [
-        (it, 0) for package, name in _SCHEMAS
-        for it in _of_schema(dict(load_schema(f"runbook_lib.{package}", f"{name}.schema.json")))
-    ],
-    "failures.known_problems.find": [(it, re.M) for problem in known_problems.PITFALLS for it in problem.patterns],
-    "failures.patterns.LogPattern.regex": [(it.pattern, it.regex.flags & re.I) for it in _RULES],
-    "failures.patterns.LogPattern.context": [(it.context_pattern, 0) for it in _RULES if it.context_pattern],
-    "text.redact._compiled": [(it, re.ASCII) for it in redact._FORMS.values()],
-    # A person's own, which is compiled here, and tried elsewhere within a limit of time.
-    "text.untrusted_regex.validate": [("a", 0)],
-}  # fmt: skip
-
-
-class _Scope(dict[str, Any]):
-    """The names that a pattern is written with: what its function assigns, and parameters."""
-
-    def __init__(self, module: ModuleType, function: ast.AST | None) -> None:
-        super().__init__()
-        self._globals = vars(module)
-        self._assigned = {
-            it.targets[0].id: it.value for it in (ast.walk(function) if function else ())
-            if isinstance(it, ast.Assign) and isinstance(it.targets[0], ast.Name)
-        }  # fmt: skip
-
-    def __missing__(self, name: str) -> Any:
-        if name in self._assigned:
-            with suppress(NameError, KeyError, AttributeError, TypeError, RecursionError):
-                return self.value(self._assigned[name])
-        return _PARAMETERS[name] if name in _PARAMETERS else self._globals[name]
-
-    def value(self, written: ast.AST) -> Any:
-        return eval(ast.unparse(written), self._globals, self)  # of our own source
+    "pins": [(it, 0) for it in _of_schema(dict(load_schema("runbook_lib.pins", "base-image-pins.schema.json")))],
+    "compute": [(it, 0) for it in _of_schema(dict(load_schema("runbook_lib.compute.slurm", "site.schema.json")))],
+    "failures": [(it, re.M) for problem in known_problems.PITFALLS for it in problem.patterns],
+    "text": [(it, re.ASCII) for it in redact._FORMS.values()],
+}
 
 
 def expressions(package: str) -> tuple[Expression, ...]:
-    """All of a package, or of a module above them.  Raises LookupError for one that nothing here tells."""
-    found: dict[tuple[str | bytes, int, str], Expression] = {}
+    """All of a package, or of a module above them."""
+    found = {text: Expression(package, re.compile(*text)) for text in TABLES.get(package, ())}
     for file in [*ROOT.glob(f"{package}.py"), *sorted((ROOT / package).rglob("*.py"))]:
-        parts = file.relative_to(ROOT).with_suffix("").parts
-        if "re." in (text := file.read_text()) and parts[-1] not in ("__main__", "kernel_main"):
-            for it in _of_module(".".join(parts), ast.parse(text)):
-                found.setdefault((it.pattern.pattern, it.pattern.flags, it.how), it)
+        if "re." in (text := file.read_text()) and file.stem not in ("__main__", "child_main"):
+            place = ".".join(file.relative_to(ROOT).with_suffix("").parts)
+            values = vars(importlib.import_module(f"{ROOT.name}.{place}"))
+            for name, value in list(values.items()):
+                how = _HANDED_ON.get(f"{place}.{name}") or _use(name, text)
+                for it in _patterns(value):
+                    found.setdefault((it.pattern, it.flags), Expression(f"{place}.{name}", it, how))
+            for it in _of_calls(place, text, values):
+                found.setdefault((it.pattern.pattern, it.pattern.flags), it)
     return tuple(found.values())
 
 
-def _of_module(name: str, tree: ast.Module) -> Iterator[Expression]:
-    parents = {child: parent for parent in ast.walk(tree) for child in ast.iter_child_nodes(parent)}
-    for call in ast.walk(tree):
-        how = ast.unparse(call.func).removeprefix("re.") if isinstance(call, ast.Call) else ""
-        if not isinstance(call, ast.Call) or how not in _CALLS or not ast.unparse(call.func).startswith("re."):
-            continue
-        above = [at := call]
-        while at in parents:
-            above.append(at := parents[at])
-        if how == "compile" and isinstance(above[1], ast.Attribute):
-            how = above[1].attr
-        functions = [it for it in above if isinstance(it, ast.FunctionDef | ast.ClassDef)]
-        kept = next((ast.unparse(it.targets[0]) for it in above if isinstance(it, ast.Assign)), "")
-        if kept and not functions and how == "compile":
-            how = _uses(kept, ast.unparse(tree))
-        place = ".".join([name, *(it.name for it in reversed(functions))])
-        scope = _Scope(importlib.import_module(f"{ROOT.name}.{name}"), functions[0] if functions else None)
-        flags = 0
-        for it in (*call.args[1:], *(it.value for it in call.keywords)):
-            if re.fullmatch(r"re\.[A-Z]+( \| re\.[A-Z]+)*", ast.unparse(it)):
-                flags |= scope.value(it)
-        try:
-            found = TABLES[place] if place in TABLES else [(scope.value(call.args[0]), flags)]
-        except (NameError, KeyError, AttributeError) as error:
-            raise LookupError(f"{place}: what is {ast.unparse(call.args[0])}? Add it to TABLES.") from error
-        for text, more in found:
-            at = f"{place}.{kept}".rstrip(".")
-            yield Expression(at, re.compile(text, more), _HANDED_ON.get(at, how if how in _ANCHORED else "search"))
+def _patterns(value: object, depth: int = 0) -> Iterator[re.Pattern[Any]]:
+    """The patterns that a constant is or holds."""
+    if isinstance(value, re.Pattern):
+        yield value
+    elif depth < 5 and type(value).__module__.startswith(ROOT.name) and dataclasses.is_dataclass(value):
+        for name in (*(it.name for it in dataclasses.fields(value)), "regex", "context"):
+            yield from _patterns(getattr(value, name, None), depth + 1)
+    elif depth < 5 and isinstance(value, dict | list | tuple | set | frozenset):
+        for item in (*value.keys(), *value.values()) if isinstance(value, dict) else value:
+            yield from _patterns(item, depth + 1)
 
 
-def _uses(constant: str, text: str) -> str:
+def _of_calls(place: str, text: str, values: Mapping[str, Any]) -> Iterator[Expression]:
+    """The patterns that functions write where they use them."""
+    uses = {}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Call):
+            uses[node.value] = node.attr
+        how = ast.unparse(node.func).removeprefix("re.") if isinstance(node, ast.Call) else ""
+        if isinstance(node, ast.Call) and how in _CALLS and ast.unparse(node.func) == f"re.{how}":
+            written = eval(ast.unparse(node.args[0]), dict(values), _Names(values))  # of our own source
+            others = [ast.unparse(it) for it in (*node.args[1:], *(it.value for it in node.keywords))]
+            if not isinstance(written, Word):
+                flags = [eval(it, dict(values)) for it in others if re.fullmatch(r"re\.[A-Z]+( \| re\.[A-Z]+)*", it)]
+                compiled = re.compile(written, *flags)
+                how = uses.get(node, "search") if how == "compile" else how
+                yield Expression(place, compiled, how if how in _ANCHORED else "search")
+
+
+def _use(constant: str, text: str) -> str:
     """How a module uses its constant: anchored only where all uses are."""
     hows = set(re.findall(rf"\b{re.escape(constant)}\.(\w+)\(", text)) & set(_CALLS)
-    return hows.pop() if len(hows) == 1 and constant.startswith("_") else "search"
+    return hows.pop() if len(hows) == 1 and hows <= set(_ANCHORED) and constant.startswith("_") else "search"
 
 
 # -- texts that are worst -----------------------------------------------------------------------------------------
