@@ -107,8 +107,8 @@ class Recorded:
 
     def __init__(self, place: Watched, patch: pytest.MonkeyPatch) -> None:
         self.place, self.requested = place, set[tuple[str, ...]]()
-        self._answer = place.world.served.answer_api
-        patch.setattr(place.world.served, "answer_api", self._record)
+        self._answer = place.world.served.answer
+        patch.setattr(place.world.served, "answer", self._record)
         self._recording = False
 
     def _record(self, request: Any) -> Any:

@@ -9,7 +9,7 @@ from runbook_lib.transport.parser import Parser
 
 def test_all_answers_have_a_limit_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parser, "ANSWERS", 300)
-    *answers, refused = Parser(bytes).each([100] * 3, ["a", "b", "c"])
-    assert answers == [bytes(100)] * 2
-    assert isinstance(refused, RunbookError)
+    answers = Parser(bytes).each([100] * 3, ["a", "b", "c"])  # in any order
+    assert answers.count(bytes(100)) == 2
+    (refused,) = [answer for answer in answers if isinstance(answer, RunbookError)]
     assert "together" in str(refused)
