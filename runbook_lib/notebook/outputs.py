@@ -1,5 +1,6 @@
 """What leaves a kernel: messages without secrets, and the end of a run after a cell that failed."""
 
+import itertools
 import os
 import sys
 import threading
@@ -30,6 +31,8 @@ class Outputs:
         self._send = session.send
         #: The last message of each stream and the end of its text that was not sent yet.
         self._pending: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {}
+        #: What was sent of the unfinished line of each stream, before its redaction: a secret may go on after it.
+        self._sent: dict[str, str] = {}
         self._lock = threading.RLock()
         session.send = self.send
         _silence_copies()
@@ -68,9 +71,16 @@ class Outputs:
             self._pending[name] = (socket, {**message, "content": {"name": name, "text": text[end:]}}, options)
 
     def _send_text(self, socket: Any, message: dict[str, Any], options: dict[str, Any], text: str) -> None:
-        if text:
-            content = {"name": message["content"]["name"], "text": self.redactor.text(text)}
-            self._send(socket, {**message, "content": content}, **options)
+        if not text:
+            return
+        name = message["content"]["name"]
+        sent = self._sent.get(name, "")
+        line = sent + text
+        self._sent[name] = line[_complete(line) :]
+        clean = self.redactor.text(line)
+        shown = zip(self.redactor.text(sent), clean, strict=False)
+        same = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], shown)))
+        self._send(socket, {**message, "content": {"name": name, "text": clean[same:]}}, **options)
 
     def _bytes(self, buffer: Any) -> Any:
         text = bytes(buffer).decode("latin-1")
