@@ -121,13 +121,21 @@ class PlannedBump:
 
 
 def plan_bump(branch: BumpBranch) -> PlannedBump:
-    """Plan on the branch's newest commit, and query the registry for the image on each of the pins' platforms.
+    """Plan on the branch's newest commit, and query the registry for the image, both once per ``branch``.
 
     Raises Refused for a rollback to an image whose bump has left its branch.
     """
+    if tag := branch.bump.target:
+        if tag not in branch.plans:
+            branch.plans[tag] = _plan_bump(branch)
+        planned: PlannedBump = branch.plans[tag]
+        return planned
+    return PlannedBump(branch.bump, NO_PLAN, None, Check("the image exists", "skipped", "No tag was given."))
+
+
+def _plan_bump(branch: BumpBranch) -> PlannedBump:
     bump, sites = branch.bump, branch.bump.repository.sites
-    if bump.tag is None:
-        return PlannedBump(bump, NO_PLAN, None, Check("the image exists", "skipped", "No tag was given."))
+    assert bump.tag is not None
     plan, base_plan = plan_commit(branch, branch.start), plan_commit(branch, branch.base_commit)
     _refuse_earlier_bump(branch, base_plan)
     base_tag = _base_tag(bump, base_plan)
@@ -154,7 +162,8 @@ def plan_commit(branch: BumpBranch, commit: str) -> PinPlan:
         allow = frozenset(what for what in _OF_PINS if bump.allowed(what))
         digest = partial(_digest, branch.services, bump)
         branch.plans[commit] = pins.plan(texts, sites, bump.tag, bump.image_type, allow=allow, digest_of_target=digest)
-    return branch.plans[commit]
+    planned: PinPlan = branch.plans[commit]
+    return planned
 
 
 def _digest(services: Services, bump: Bump) -> str:

@@ -249,7 +249,8 @@ class Run:
             self.record.add("left out", sentence=sentence)
             show(display.note(sentence))
             return
-        self.world.branches.clear()  # each step looks for itself
+        if self.bump.publish:  # others may change it meanwhile; a run that stays here may have no connection
+            self.world.branches.clear()
         try:
             self._carry_out(step)
             self.record.raise_if_failed()
@@ -268,7 +269,9 @@ class Run:
         if bump.apply:
             decisions.bind(bump.decisions, plan.evidence.decided)
         decisions.keep(bump.decisions, self.record)
-        carry_out(self.record, plan, self.world, show)
+        results = carry_out(self.record, plan, self.world, show)
+        if any(result.state == "made" for result in results):
+            self.world.branches.clear()
 
     def rounds(self, run_ci: RunCi, golden: GoldenStep, failures: BrokenTests) -> None:
         """Run CI, judge its golden values and its failed tests, and push the responses, which start the next round.

@@ -6,11 +6,11 @@ tree is neither read nor changed.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from runbook_lib.errors import NoSuchBranch, Refused, RunbookError, Unreachable
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
-from runbook_lib.pins.plan import PinPlan
 from runbook_lib.text.lists import join_first
 from runbook_lib.text.sanitize import visible
 from runbook_lib.world.outside import World
@@ -35,8 +35,8 @@ class BumpBranch:
     warnings: tuple[str, ...] = ()
     remote_tip: str | None = None
     services: Services = field(default=ONLINE, repr=False, compare=False)
-    #: The pin plans made so far, by commit; filled by ``bump_plan.plan_commit``.
-    plans: dict[str, PinPlan] = field(init=False, default_factory=dict, repr=False, compare=False)
+    #: What ``bump_plan`` has planned on it so far: the pins by commit, and the bump with its image by its tag.
+    plans: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def texts(self, paths: Iterable[str]) -> dict[str, str | None]:
         """Return the files' contents at ``start``."""

@@ -1,8 +1,10 @@
 """Steps 0, 1, 2 and 7 as the notebooks compose them, on the practice environment's checkout and registry."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bumping import allowed
@@ -87,6 +89,24 @@ def test_the_first_step_moves_all_pins_and_the_second_finds_them(checkout: Check
     assert [line for line in state(checkout) if "refs/heads" not in line] == [
         line for line in before if "refs/heads" not in line
     ]
+
+
+def test_the_steps_of_a_preview_look_up_the_remote_and_the_image_once(
+    checkout: Checkout, step: recorder.Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up: list[str] = []
+    for owner, name in ((Checkout, "fetch"), (bump_plan, "verify_tag")):
+        monkeypatch.setattr(owner, name, counted(looked_up, name, getattr(owner, name)))
+    monkeypatch.setattr(recorder.Recorder, "is_bump", True)
+    preview = run(checkout, step)
+    looked_up.clear()
+    for part in (preflight, move_pins.github, move_pins.gitlab, SyncCheck()):
+        preview.step(part)
+    assert sorted(looked_up) == ["fetch", "verify_tag"]
+
+
+def counted(names: list[str], name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *arguments: (names.append(name), function(*arguments))[1]
 
 
 def test_a_moved_pin_of_the_other_image_type_fails_the_check(checkout: Checkout) -> None:
