@@ -129,4 +129,4 @@ def least(sets: set[tuple[str, ...]]) -> set[str]:
         if not {*each, *(it.replace("=read", "=write") for it in each)} & found:
             found.add(max(each))  # of a pull request's conversation, which is an issue's too
     found -= {it for it in found if it.replace("=read", "=write") in found - {it}}
-    return found if found == {"metadata=read"} else found - {"metadata=read"}
+    return found - {"metadata=read"}

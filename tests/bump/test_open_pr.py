@@ -90,11 +90,6 @@ def test_without_publish_nothing_leaves_the_machine(world: World) -> None:
     assert world.effects() == ["push", "pull request", "label"]
 
 
-def test_without_a_tag_there_is_nothing_to_propose(world: World) -> None:
-    assert world.open_pr(tag="").pull is None
-    assert world.said("done")[0]["sentence"] == "No tag was given, so nothing is proposed."
-
-
 # -- what is in the way ---------------------------------------------------------------------------------------------
 
 
@@ -205,22 +200,6 @@ def test_labels_that_prevent_the_tests_are_removed(world: World) -> None:
     again = world.open_pr().pull
     assert again is not None
     assert again.labels == {"Run functional tests", "complexity: low"}
-
-
-def test_an_lts_bump_requests_the_lts_image(world: World) -> None:
-    pull = world.open_pr(image_type="lts").pull
-    assert pull is not None
-    assert pull.labels == {"Run functional tests", "container::lts"}
-    assert "No dev pins are touched" in pull.body
-
-
-def test_another_base_has_a_branch_of_its_own(world: World) -> None:
-    pull = world.open_pr(base="core_r0.1.0").pull
-    assert pull is not None
-    assert (pull.base_ref, pull.head_ref) == ("core_r0.1.0", "bump/core_r0.1.0/dev-26.04-py3")
-    other = world.open_pr().pull
-    assert other is not None
-    assert other.number != pull.number
 
 
 def test_a_contributor_works_from_a_fork_and_requests_the_label(world: World) -> None:

@@ -1,8 +1,5 @@
 """The form, driven without a browser: its buttons and its runs."""
 
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +10,7 @@ import pytest
 from bumping import git
 from practice_state import fingerprint
 
-from runbook_lib.notebook import child, form_views, session
+from runbook_lib.notebook import child, form_views
 from runbook_lib.notebook.card_widgets import CardWidgets
 from runbook_lib.notebook.cards import make
 from runbook_lib.notebook.form import Form
@@ -169,15 +166,6 @@ def test_answers_become_decisions_on_one_image(world: PracticeWorld, tmp_path: P
     assert form.cards.shown == []
 
 
-def test_a_headless_kernel_does_not_load_the_form() -> None:
-    code = "import sys\nfrom runbook_lib.notebook import begin\nprint([*sys.modules])"
-    env = {name: value for name, value in os.environ.items() if name != session.VARIABLE}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
-    assert "runbook_lib.notebook.begin" in done.stdout
-    assert "runbook_lib.notebook.form'" not in done.stdout
-    assert "ipywidgets" not in done.stdout
-
-
 def test_a_fault_of_the_form_is_shown_and_the_run_is_followed_to_its_end(
     world: PracticeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,19 +233,3 @@ def test_a_run_can_be_cancelled_from_another_form(world: PracticeWorld) -> None:
     until(lambda: not form.busy and not other.busy)
     assert "interrupted" in shown(form, "result")
     assert child.find_run(form.target().folder()) is None
-
-
-def test_tags_are_suggested_newest_first(world: PracticeWorld) -> None:
-    form = create()
-    form.begin()
-    until(lambda: field(form, "tag").options)
-    assert field(form, "tag").options[:2] == ("26.06-py3", "26.05-py3")
-    assert "Newest: 26.06-py3. Pinned now: 26.02-py3." in shown(form, "note")
-    assert field(form, "tag").value == ""
-
-
-def test_a_named_file_of_decisions_stays(world: PracticeWorld, tmp_path: Path) -> None:
-    own = tmp_path / "own.yaml"
-    own.write_text("# mine\n")
-    previewed(create("06-broken-tests", tag="", decisions=str(own)))
-    assert own.read_text() == "# mine\n"
