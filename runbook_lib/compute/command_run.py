@@ -93,19 +93,17 @@ def explain(step: WorkStep, status: int, lines: tuple[str, ...]) -> Check:
     """Return why a command failed, from its exit status and the last lines of its output, without secrets."""
     starts = [number for number, line in enumerate(lines) if _STEP.fullmatch(line)]
     searched = "\n".join([step.line, *lines[starts[-1] if starts else 0 :]])  # buildah's earlier ones have succeeded
-    pitfalls = known_problems.find(searched)
-    sentence = f"The step “{step.title}” {subprocess_lines.ending(status)}"
     failed = _FAILED.search(searched)
     instruction = (failed[1] or failed[2]).partition('": exit')[0] if failed else ""
-    sentence += f" at {instruction}." if instruction else "."
-    if not pitfalls:
+    sentences = [f"The step “{step.title}” {subprocess_lines.ending(status)}{instruction and f' at {instruction}'}."]
+    if pitfalls := known_problems.find(searched):
+        sentences += [f"{it.sign} {it.cause} {it.fix}" for it in pitfalls]
+    else:
         said = [line.strip() for line in lines if line.strip()] or ["nothing"]
-        sentence += f" Its last line is: {said[-1].rstrip('.')}."
-    shown = display.note(sentence) + display.table(display.rows(pitfalls, sign="sign", cause="cause", fix="fix"))
-    shown += display.code("\n".join(lines[-_QUOTED_LINES:]), title="The last lines:")
-    fixes = [f"{it.sign} {it.cause} {it.fix}" for it in pitfalls[:2]]
-    again = "Fix the cause, then run again: it continues where it stopped."
-    return Check(_name(step), "failed", " ".join([sentence, *fixes, again]), evidence=Evidence(shown=(shown,)))
+        sentences.append(f"Its last line is: {said[-1].rstrip('.')}.")
+    sentences.append("Fix the cause, then run again: it continues where it stopped.")
+    shown = display.code("\n".join(lines[-_QUOTED_LINES:]), title="The last lines:")
+    return Check(_name(step), "failed", " ".join(sentences), evidence=Evidence(shown=(shown,)))
 
 
 def _name(step: WorkStep) -> str:

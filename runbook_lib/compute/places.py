@@ -21,17 +21,16 @@ from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, Repository
 
-#: Files of every container: of Docker; of Podman and Buildah; of Enroot, which Pyxis starts (its ``src/runtime.sh``).
-_CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv", "/.lock")
-#: Variables: systemd's convention, which Podman follows; Apptainer's and Singularity's; and that of NGC's PyTorch
-#: images, which is set regardless of how they are run.
-_CONTAINER_VARIABLES = ("container", "APPTAINER_CONTAINER", "SINGULARITY_CONTAINER", "NVIDIA_PYTORCH_VERSION")
+#: What proves a container: a file of Docker; of Podman and Buildah; of Enroot, which Pyxis starts; a variable of
+#: systemd's convention, which Podman follows; of Apptainer and Singularity; and of NGC's PyTorch images.
+_SIGNS = (
+    "/.dockerenv", "/run/.containerenv", "/.lock", "$container", "$APPTAINER_CONTAINER", "$SINGULARITY_CONTAINER",
+    "$NVIDIA_PYTORCH_VERSION",
+)  # fmt: skip
 
 PlaceName = Literal["here", "local", "slurm"]
 #: The values of the notebook's parameter ``where``, with descriptions.
 PLACES: Mapping[PlaceName, str] = TABLE["where"]
-#: The folders in which the images and the recipes' scripts expect the checkout.
-_CHECKOUT_FOLDERS = {MEGATRON_LM.name: "/opt/megatron-lm", MEGATRON_BRIDGE.name: "/opt/Megatron-Bridge"}
 #: Mount point of the host's uv cache, outside of root's home: Megatron-Bridge's image has another user.
 _CACHE = TABLE["variables"]["UV_CACHE_DIR"]
 
@@ -56,9 +55,7 @@ def detect_machine() -> Machine:
 
 def container_sign(env: Mapping[str, str], exists: Callable[[str], bool]) -> str:
     """Return the file or the variable that proves that this process is inside a container, or an empty string."""
-    signs = [path for path in _CONTAINER_FILES if exists(path)]
-    signs += [f"${name}" for name in _CONTAINER_VARIABLES if env.get(name)]
-    return next(iter(signs), "")
+    return next((sign for sign in _SIGNS if (env.get(sign[1:]) if sign.startswith("$") else exists(sign))), "")
 
 
 def choose_place(name: str, machine: Machine) -> PlaceName:
@@ -91,9 +88,9 @@ class WorkPlace:
 
     @property
     def inside(self) -> str:
-        """The mount point of the checkout."""
+        """The mount point of the checkout: the folder in which the images and the recipes' scripts expect it."""
         name = self.repository.name
-        return _CHECKOUT_FOLDERS.get(name, f"/opt/{name.rpartition('/')[2]}")
+        return "/opt/megatron-lm" if name == MEGATRON_LM.name else f"/opt/{name.rpartition('/')[2]}"
 
     @property
     def mounts(self) -> tuple[tuple[str, str], ...]:
@@ -149,11 +146,6 @@ class WorkPlace:
             "image_options": image.options, "image": image.enroot_address if self.name == "slurm" else image.name,
             "variables": tuple(row["variable"].format(variable=f"{it}={set_inside[it]}") for it in set_inside),
         })  # fmt: skip
-
-    def require_container(self) -> None:
-        """Raise Refused if steps that belong inside the image would run outside."""
-        if self.name == "here" and not self.machine.container:
-            raise Refused(TABLE["refused"]["outside"])
 
     def obstacle(self) -> str:
         """Return why no command can be run in this place, as a sentence, as far as this is known before."""

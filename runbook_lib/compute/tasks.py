@@ -16,6 +16,8 @@ from runbook_lib.errors import Refused, RunbookError
 TABLE: Mapping[str, Any] = tomllib.loads((files("runbook_lib.compute") / "tasks.toml").read_text("utf-8"))
 #: The values of the notebook's parameter ``task``, with descriptions.
 TASKS: Mapping[str, str] = {name: row["is"] for name, row in TABLE["tasks"].items() if "is" in row}
+#: Paths of a checkout whose existence is a fact.
+FILES: tuple[str, ...] = tuple(TABLE["files"])
 #: Facts about a checkout, a place and the task's arguments, by their names in the table.
 Values = Mapping[str, str | bool | tuple[str, ...]]
 

@@ -4,16 +4,16 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from runbook_lib import display
 from runbook_lib.checks import Evidence, Next
 from runbook_lib.compute import tasks as table_of_tasks
 from runbook_lib.compute.build_plan import default_tag
 from runbook_lib.compute.command_run import CommandRun
 from runbook_lib.compute.places import PLACES, Machine, WorkPlace, choose_place, detect_machine
-from runbook_lib.compute.project import read_project_state
+from runbook_lib.compute.project import read_facts
 from runbook_lib.compute.slurm.site import Session, read_site
-from runbook_lib.compute.tasks import TABLE, TASKS, TaskPlan, Values, WorkStep
+from runbook_lib.compute.tasks import TABLE, TASKS, TaskPlan, Values
 from runbook_lib.compute.work_image import WorkImage
-from runbook_lib.display import View, code, note, notes, rows, table
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.model import Outcome, Plan
@@ -31,31 +31,16 @@ class WorkFacts:
     plan: TaskPlan
     obstacle: str = ""
 
-    @property
-    def runnable(self) -> tuple[WorkStep, ...]:
-        """The commands that need no terminal."""
-        return tuple(step for step in self.plan.steps if not step.terminal)
-
-    @property
-    def next(self) -> str:
-        """What is left for the user: the commands that need a terminal, and the task's own advice."""
-        in_terminal = (step for step in self.plan.steps if step.terminal)
-        actions = [f"In a terminal, in {self.place.checkout}: {step.line}" for step in in_terminal]
-        return " ".join(filter(None, [*actions, self.plan.next]))
-
-    def show(self) -> View:
+    def show(self) -> display.View:
         """Return each step with its place and reason, and all commands, ready to copy."""
-        if self.plan.idle:
-            return note(self.plan.idle)
         listed = []
         for number, step in enumerate(self.plan.steps, 1):
             where = "on this machine" if step.place == "host" else PLACES[self.place.name]
             listed.append({"step": f"{number}. {step.title}", "where": where, "why": step.reason})
         lines = "\n".join(step.line for step in self.plan.steps)
-        shown = table(listed) + code(lines, title=f"Commands to run in {self.place.checkout}")
-        remarks = (*self.place.image.warnings, *self.plan.warnings, self.plan.next)
-        shown += notes(filter(None, remarks), title="To know")
-        return shown + notes(filter(None, [self.obstacle]), title="Cannot be run from here")
+        shown = display.table(listed) + display.code(lines, title=f"Commands to run in {self.place.checkout}")
+        remarks = (*self.place.image.warnings, *self.plan.warnings, self.plan.next, self.obstacle)
+        return shown + display.notes(filter(None, remarks), title="To know")
 
 
 @dataclass(frozen=True)
@@ -89,7 +74,8 @@ class WorkInside:
         plan = self._plan(world.checkout, bump, place)
         steps = [replace(it, env=(*it.env, *session.variables)) if it.place == "container" else it for it in plan.steps]
         if any(step.place == "container" for step in steps):
-            place.require_container()
+            if place.name == "here" and not place.machine.container:
+                raise Refused(TABLE["refused"]["outside"])
             if place.name != "here" and not Path(place.cache).is_dir():
                 steps.insert(0, table_of_tasks.make_step("cache-folder", place.values))
         placed = tuple(replace(step, command=place.command(step)) for step in steps)
@@ -99,64 +85,51 @@ class WorkInside:
         repository, machine = bump.repository, self.machine or detect_machine()
         image = WorkImage.parse(self.image or default_tag(repository, bump.image_type), session.region)
         name, path = choose_place(self.where, machine), str(checkout.path)
-        cache = session.cache or _cache(name == "slurm", checkout.path)
+        user_cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+        cache = os.environ.get("UV_CACHE_DIR") or str(user_cache / "uv")
+        if name == "slurm":  # visible to all nodes
+            cache = str(checkout.path.parent / ".uv-cache")
         git = checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")
         also = () if f"{git}/".startswith(f"{path}/") else (git,)
-        place = WorkPlace(name, repository, image, path, machine, cache, also, session.allocation)
+        place = WorkPlace(name, repository, image, path, machine, session.cache or cache, also, session.allocation)
         if name == "slurm" and image.kind == "built" and self.task != "import":
             imported = place.image_file()  # the cluster's nodes cannot read this machine's images
             return replace(place, image=WorkImage(str(imported["file"]), "file")) if imported["file_exists"] else place
         return place
 
     def _plan(self, checkout: Checkout, bump: Bump, place: WorkPlace) -> TaskPlan:
-        name, values, words = self.task, {**place.values}, table_of_tasks.split_words(self.arguments)
+        name, words = self.task, table_of_tasks.split_words(self.arguments)
         if name == "session" and words:
             name = "session-synced"
-        if name == "import":
-            values |= place.image_file()
-        elif name in ("run", "tests"):
-            values |= command_values(words)
         needs_uv = TABLE["tasks"][name].get("project")
         if place.image.kind == "alibaba" and (name == "tests" or needs_uv):
             warning, advice = TABLE["alibaba"]["warnings"][0], "Use the image that the project builds."
             raise Refused(f"uv is not used in {place.image.name}. {warning} {advice}")
+        values = {**place.values, **command_values(words)}
+        if name == "import":
+            values |= place.image_file()
         if needs_uv:
-            state = read_project_state(checkout, bump.repository.name, bump.base)
-            values |= state.values(bump.image_type, words)
-            values["sync_options"] = state.sync_options(bump.image_type, words if name != "add" else ())
-        if needs_uv and values["host_slurm"]:  # git's own folder, so that the lock does not change the checkout
-            values["host_lock"] = checkout.git("rev-parse", "--path-format=absolute", "--git-path", "uv-sync.lock")
+            values |= read_facts(checkout, name, words, bump.base, bump.image_type)
         return table_of_tasks.plan_task(name, values)
 
     def plan(self, facts: WorkFacts, bump: Bump) -> Plan[World]:
         """Plan the commands that need no terminal, one after another."""
-        name, image = self.task, facts.place.image.name
-        tasks = [{"task": task, "is": text, "chosen": task == name} for task, text in TASKS.items()]
-        evidence = Evidence(
-            {"task": name, "arguments": self.arguments, "where": facts.place.name, "image": image},
-            tables={"steps": rows(facts.plan.steps, step="title", command="line", why="reason")},
-            warnings=facts.plan.warnings,
-        )
-        done = Outcome(f"Done: {TASKS[name]}.", Next(facts.next))
-        planned: Plan[World] = Plan(done, (table(tasks), facts.show()), evidence=evidence, on_branch=False)
-        if facts.plan.idle:
-            return replace(planned, done=Outcome(f"Nothing to do: {facts.plan.idle}"))
-        if not facts.runnable or (facts.obstacle and not bump.apply):
-            shown = f"Shown: {TASKS[name]}. {facts.obstacle}".strip()
-            return replace(planned, done=Outcome(shown, Next() if facts.runnable else Next(facts.next)))
+        place, plan, says = facts.place, facts.plan, TASKS[self.task]
+        tasks = display.table([{"task": task, "is": TASKS[task], "chosen": task == self.task} for task in TASKS])
+        evidence = Evidence({"where": place.name, "image": place.image.name}, warnings=plan.warnings)
+        if plan.idle:
+            return Plan(Outcome(f"Nothing to do: {plan.idle}"), (tasks,), evidence=evidence, on_branch=False)
+        left = [f"In a terminal, in {place.checkout}: {step.line}" for step in plan.steps if step.terminal]
+        done = Outcome(f"Done: {says}.", Next(" ".join(filter(None, [*left, plan.next]))))
+        planned: Plan[World] = Plan(done, (tasks, facts.show()), evidence=evidence, on_branch=False)
+        conditions = tuple(CommandRun(step, LOG, facts.obstacle) for step in plan.steps if not step.terminal)
+        if not conditions or (facts.obstacle and not bump.apply):
+            shown = f"Shown: {says}. {facts.obstacle}".strip()
+            return replace(planned, done=Outcome(shown, Next() if conditions else done.next))
         if bump.tag is None:
-            again = Next.again(tag="26.04-py3", task=name, mode="publish")
-            return replace(planned, done=Outcome(f"Shown: {TASKS[name]}. Without a tag nothing is run.", again))
-        conditions = [CommandRun(step, LOG, facts.obstacle) for step in facts.runnable]
-        return replace(planned, conditions=tuple(conditions))
-
-
-def _cache(on_cluster: bool, checkout: Path) -> str:
-    """Return the host's uv cache: uv's own, or on a cluster one visible to all nodes."""
-    if on_cluster:
-        return str(checkout.parent / ".uv-cache")
-    user_cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    return os.environ.get("UV_CACHE_DIR") or str(user_cache / "uv")
+            again = Next.again(tag="26.04-py3", task=self.task, mode="publish")
+            return replace(planned, done=Outcome(f"Shown: {says}. Without a tag nothing is run.", again))
+        return replace(planned, conditions=conditions)
 
 
 def command_values(words: tuple[str, ...]) -> Values:

@@ -3,8 +3,6 @@
 import json
 import os
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -244,49 +242,7 @@ def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
     assert predicate(failed)["effects"] == []
 
 
-@pytest.mark.component("registry")
-@pytest.mark.component("container")
-def test_a_build_that_is_killed_leaves_no_image_and_can_be_run_again(
-    world: PracticeWorld, engine: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with_engine(monkeypatch, engine)
-    parameters: dict[str, object] = {"tag": "25.09-py3", "image_type": "lts", "repo": str(world.checkout)}
-    parameters["arguments"] = "--tag practice:kill"
-    file = world.checkout / "docker/Dockerfile.ci.lts"
-    text = file.read_text()
-    file.write_text(text.replace('RUN echo "uv', 'RUN sleep 600 && echo "uv'))
-    command = [
-        sys.executable,
-        "-m",
-        "runbook_lib.notebook.papermill",
-        str(ROOT / "runbooks/build-image.ipynb"),
-        "-p",
-        "mode",
-        "local",
-    ]
-    command += [part for name, value in parameters.items() for part in ("-p", name, str(value))]
-    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    until = time.monotonic() + 200  # the step would take longer
-    audit = Path(os.environ["RUNBOOK_AUDIT"])
-    while not any("RUN sleep 600" in log.read_text() for log in audit.rglob("build-image.log")):
-        assert time.monotonic() < until
-        assert running.poll() is None
-        time.sleep(0.1)
-    running.kill()
-    while running.poll() is None or engine.builds("practice:kill"):
-        assert time.monotonic() < until
-        time.sleep(0.1)
-    assert engines.image_id("buildah", "practice:kill", engine.env) == ""
-    file.write_text(text)
-    repeated = execute("build-image", **parameters, mode="local")
-    assert "is claimed" in repeated.summary  # it was built: only its versions are others
-    assert engines.image_id("buildah", "practice:kill", engine.env) != ""
-    states = [json.loads(path.read_text())["state"] for path in sorted(audit.rglob("run.json"))]
-    assert states == ["interrupted", "failed"]
-
-
-def test_the_practice_environment_builds_nothing(world: PracticeWorld) -> None:
-    result = execute("build-image", tag="26.02-py3", mode="local")
-    assert result.state == "done", result.summary
-    assert "practice" in result.summary
-    assert predicate(result)["effects"] == []
+def test_the_practice_environment_builds_nothing(checkout: Checkout) -> None:
+    plan = planned(checkout, {"practice": True}, tag="26.02-py3", mode="local")
+    assert "practice" in plan.done.sentence
+    assert plan.conditions == ()

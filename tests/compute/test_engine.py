@@ -1,4 +1,4 @@
-"""Which engine works, and a program in an image, by stand-ins: no engine at all first."""
+"""Which engine works, and a program in an image, by stand-ins."""
 
 import os
 from pathlib import Path
@@ -24,44 +24,20 @@ def says(text: str, status: int = 1) -> str:
     return f"echo '{text}' >&2; exit {status}"
 
 
-def test_no_engine_at_all(tmp_path):
-    with pytest.raises(RunbookError) as raised:
-        engine.find("", {"PATH": str(tmp_path)})
-    assert str(raised.value).startswith(
-        "No engine for images works here. docker is not installed. podman is not installed. buildah is not installed. "
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "script", "told"),
     [
-        (
-            "docker",
-            says(DENIED),
-            "docker is installed, but you may not use it: get yourself added to the group docker",
-        ),
-        (
-            "docker",
-            says(DAEMON),
-            "docker is installed, but its daemon is not running: start it (`systemctl start docker`).",
-        ),
-        (
-            "podman",
-            says("cannot set up namespace using newuidmap"),
-            "podman is installed, but does not work. Its last output: cannot",
-        ),
+        ("docker", says(DENIED), "docker is installed, but you may not use it: get yourself added to the group docker"),
+        ("docker", says(DAEMON), "docker is installed, but its daemon is not running: start it (`systemctl start doc"),
+        ("podman", says("cannot set up"), "podman is installed, but does not work. Its last output: cannot set up."),
         ("podman", "exit 3", "podman is installed, but does not work. Its last output: none."),
-        (
-            "buildah",
-            says("kernel does not support overlay fs"),
-            "buildah is installed, but does not work. Its last output: kernel",
-        ),
         ("docker", "kill -9 $$", "docker is installed, but does not work. Its last output: none."),
+        ("other", "", "docker is not installed. podman is not installed. buildah is not installed."),
     ],
 )
 def test_an_engine_that_does_not_work_is_explained(tmp_path, name, script, told):
     with pytest.raises(RunbookError) as raised:
-        engine.find(name, stand_in(tmp_path, name, script))
+        engine.find(name.replace("other", ""), stand_in(tmp_path, name, script))
     assert told in str(raised.value)
     assert "Nothing was built." in str(raised.value)
 

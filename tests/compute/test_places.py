@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +30,7 @@ MACHINE = Machine(engine="docker")
 PODMAN = Machine(engine="podman")
 SHELL = make_step("shell", {"checkout": "/c", "inside": "/i"})
 LOCK, COMMIT = make_step("lock", {}), WorkStep("Commit", ("git", "commit"), "host", "Why.")
+CLUSTER = {"allocation": Allocation(2, 4, "team", "batch", "4:00:00"), "repository": MEGATRON_BRIDGE}
 UNDERSTOOD = ("local", "slurm")
 
 
@@ -39,37 +39,40 @@ def place(name: PlaceName = "local", image: str = "megatron-lm:local", **more: A
     return WorkPlace(name, image=WorkImage.parse(image), **given)
 
 
-def test_a_session_of_docker_has_the_options_of_the_guides() -> None:
-    words = place().command(SHELL)
-    assert words[:5] == ("docker", "run", "--rm", "--interactive", "--tty")
-    assert {
-        "--gpus=all", "--shm-size=24g", "--ulimit=memlock=-1", "--ulimit=stack=67108864",
-        "--volume=/home/me/lm:/opt/megatron-lm", "--volume=/u:/opt/uv-cache", "--env=UV_CACHE_DIR=/opt/uv-cache",
-        "--workdir=/opt/megatron-lm", "--env=GIT_CONFIG_VALUE_0=*",
-    } <= set(words)  # fmt: skip
-    assert words[-2:] == ("megatron-lm:local", "bash")
-    assert not [word for word in words if word.startswith("--user")]
-
-
-def test_files_in_the_checkout_belong_to_the_user() -> None:
-    docker, podman = place().command(LOCK), place(machine=PODMAN).command(LOCK)
-    assert {f"--user={os.getuid()}:{os.getgid()}", "--env=HOME=/tmp", "--init"} <= set(docker)
-    assert {"--user=0:0", "--security-opt=label=disable"} <= set(podman)
-    assert not {"--gpus=all", "--tty", "--shm-size=24g"} & set(docker)
-    assert docker[-2:] == ("uv", "lock")
-    assert "--device=nvidia.com/gpu=all" in place(machine=PODMAN).command(SHELL)
-
-
-def test_alibabas_image_runs_with_the_hosts_shared_memory_and_its_own_user() -> None:
-    words = place(image="alibaba:25.05-serverless").command(SHELL)
-    assert {"--ipc=host", "--net=host", "--privileged", "--ulimit=memlock=-1"} <= set(words)
-    assert not [word for word in words if word.startswith("--shm-size")]
-    assert not [word for word in place(image="alibaba:25.05").command(LOCK) if word.startswith("--user")]
-
-
-def test_folders_are_mounted() -> None:
-    assert place(checkout="/c", cache="", also=("/g/.git",)).mounts == (("/c", "/opt/megatron-lm"), ("/g/.git",) * 2)
-    assert place(repository=ML_CONTAINERS).inside == "/opt/ml-containers"
+@pytest.mark.parametrize(
+    ("more", "step", "has", "lacks"),
+    [
+        ({}, SHELL, [
+            "--interactive", "--tty", "--gpus=all", "--shm-size=24g", "--ulimit=memlock=-1", "--ulimit=stack=67108864",
+            "--volume=/home/me/lm:/opt/megatron-lm", "--volume=/u:/opt/uv-cache", "--env=UV_CACHE_DIR=/opt/uv-cache",
+            "--workdir=/opt/megatron-lm", "--env=GIT_CONFIG_VALUE_0=*"], "--user"),
+        ({}, LOCK, [f"--user={os.getuid()}:{os.getgid()}", "--env=HOME=/tmp", "--init"], "--gpus"),
+        ({}, LOCK, [], "--shm-size"),
+        ({"machine": PODMAN}, LOCK, ["podman", "--user=0:0", "--security-opt=label=disable"], "--device"),
+        ({"machine": PODMAN}, SHELL, ["--device=nvidia.com/gpu=all"], "--user"),
+        ({"image": "alibaba:25.05-serverless"}, SHELL, ["--ipc=host", "--net=host", "--privileged"], "--shm-size"),
+        ({"image": "alibaba:25.05"}, LOCK, [], "--user"),
+        ({"allocation": Allocation(2, 0)}, SHELL, [], "--gpus"),
+        ({"name": "slurm", "image": "/s/b.sqsh", "allocation": Allocation(2, 0)}, SHELL, [], "--gpus"),
+        ({"name": "slurm", "image": "/s/b.sqsh"}, SHELL, ["srun"], "--mpi"),
+        ({"name": "slurm", "image": "/s/b.sqsh", **CLUSTER}, SHELL, [
+            "--nodes=1", "--ntasks-per-node=1", "--gpus-per-node=4", "--account=team", "--partition=batch",
+            "--time=4:00:00", "--mpi=pmix", "--pty", "--container-image=/s/b.sqsh", "--no-container-mount-home",
+            "--container-workdir=/opt/Megatron-Bridge", "UV_CACHE_DIR=/opt/uv-cache",
+            "--container-mounts=/home/me/lm:/opt/Megatron-Bridge,/u:/opt/uv-cache"], "--env"),
+        ({"name": "slurm", "image": "/s/b.sqsh", **CLUSTER}, make_step("benchmark", {}), ["--nodes=2"], "--pty"),
+        ({"checkout": "/c", "cache": "", "also": ("/g/.git",)}, LOCK, ["--volume=/g/.git:/g/.git"], "--volume=/u"),
+        ({"repository": ML_CONTAINERS}, LOCK, ["--workdir=/opt/ml-containers"], "--tty"),
+        ({"name": "here"}, WorkStep("x", ("bash",), "container", "Why.", env=(("A", "b c"),)), ["env", "A=b c"], "-"),
+        ({"name": "here"}, LOCK, ["uv", "lock"], "-"),
+        ({"name": "slurm", "image": "/s/b.sqsh"}, COMMIT, ["git", "commit"], "-"),
+    ],
+)  # fmt: skip
+def test_a_step_has_the_options_of_the_guides(more: dict[str, Any], step: WorkStep, has: list[str], lacks: str) -> None:
+    words = place(**more).command(step)
+    assert set(has) <= set(words)
+    assert not [word for word in words if word.startswith(lacks)]
+    assert words[-len(step.command) :] == step.command
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=12), min_size=1, max_size=5))
@@ -79,24 +82,6 @@ def test_hostile_words_stay_words(words: list[str]) -> None:
     shell = ["sh", "-c", f"printf '%s\\0' {replace(step, command=command).line}"]
     output = subprocess.run(shell, capture_output=True, check=True).stdout
     assert output == b"".join(word.encode() + b"\0" for word in command)
-
-
-def test_a_session_on_slurm() -> None:
-    there = place(
-        "slurm", "/shared/b.sqsh", checkout="/b", allocation=Allocation(2, 4, "team", "batch", "4:00:00"),
-        repository=MEGATRON_BRIDGE,
-    )  # fmt: skip
-    words = there.command(SHELL)
-    assert words[:3] == ("srun", "--nodes=1", "--ntasks-per-node=1")
-    assert {
-        "--gpus-per-node=4", "--account=team", "--partition=batch", "--time=4:00:00", "--mpi=pmix", "--pty",
-        "--container-image=/shared/b.sqsh", "--no-container-mount-home", "--container-workdir=/opt/Megatron-Bridge",
-        "--container-mounts=/b:/opt/Megatron-Bridge,/u:/opt/uv-cache",
-    } <= set(words)  # fmt: skip
-    inner = words[words.index("env") :]
-    assert (inner[1], inner[-1]) == ("UV_CACHE_DIR=/opt/uv-cache", "bash")
-    assert "--mpi=pmix" not in place("slurm", "/shared/b.sqsh").command(SHELL)
-    assert "--nodes=2" in there.command(make_step("benchmark", {}))
 
 
 def test_an_image_that_a_place_cannot_run_is_refused() -> None:
@@ -115,33 +100,6 @@ def test_the_sync_of_the_checkouts_environment_holds_a_lock() -> None:
     assert "UV_PROJECT_ENVIRONMENT=/opt/megatron-lm/.venv" in words
     assert words[-3:] == (there.values["sync_lock"], "--locked", "--all-extras")
     assert "flock 9" in " ".join(words)
-
-
-@pytest.mark.parametrize(
-    ("name", "program"),
-    [("here", "uv"), ("local", "docker"), ("slurm", "srun")],
-)
-def test_each_place_runs_a_step_in_its_own_way(name: PlaceName, program: str) -> None:
-    there = place(name, "nemo:26.06")
-    assert there.command(LOCK)[0] == program
-    assert there.command(COMMIT) == ("git", "commit")
-
-
-def test_a_step_is_run_directly_with_its_variables() -> None:
-    step = WorkStep("x", ("bash",), "container", "Why.", env=(("A", "b c"),))
-    assert place("here").command(step) == ("env", "A=b c", "bash")
-
-
-def test_without_gpus_none_is_requested() -> None:
-    for name in UNDERSTOOD:
-        words = place(name, "nemo:26.06", allocation=Allocation(2, 0)).command(SHELL)  # type: ignore[arg-type]
-        assert not [word for word in words if "gpus" in word]
-
-
-def test_a_shell_opens_on_one_node() -> None:
-    several = Allocation(2, 4, partition="a,b")
-    assert [*several.options(gpus=True)] == ["--nodes=2", "--ntasks-per-node=1", "--gpus-per-node=4", "--partition=a,b"]
-    assert "--nodes=1" in several.options(gpus=True, terminal=True)
 
 
 # -- the machine -----------------------------------------------------------------------------------------------------
@@ -180,14 +138,6 @@ def test_the_place_is_what_the_machine_has(machine: Machine, name: str) -> None:
         choose_place("cloud", machine)
 
 
-def test_container_steps_are_refused_outside_of_a_container() -> None:
-    with pytest.raises(Refused, match="this machine itself"):
-        place("here", machine=Machine()).require_container()
-    for name in UNDERSTOOD:
-        place(name, machine=Machine()).require_container()  # type: ignore[arg-type]
-    place("here", machine=Machine("/.dockerenv")).require_container()
-
-
 def test_an_unavailable_place_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in UNDERSTOOD:
         assert place(name, machine=Machine()).obstacle()  # type: ignore[arg-type]
@@ -201,26 +151,6 @@ def test_an_unavailable_place_is_explained(monkeypatch: pytest.MonkeyPatch) -> N
 # -- an image as a file --------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def identity(monkeypatch: pytest.MonkeyPatch) -> str:
-    """The id that the engine knows for images that were built here."""
-    monkeypatch.setattr(engines, "image_id", lambda *_: "sha256:0123456789abcdef")
-    return "0123456789ab"
-
-
-def test_an_import_is_complete_before_it_gets_its_name_and_made_once(tmp_path: Path, identity: str) -> None:
-    there = place("slurm", cache=f"{tmp_path}/uv")
-    facts = there.image_file()
-    file = f"{tmp_path}/megatron-lm-local-{identity}.sqsh"
-    assert [step.command for step in plan_task("import", {**there.values, **facts}).steps] == [
-        ("rm", "-f", "--", f"{file}.part"),
-        ("enroot", "import", "--output", f"{file}.part", "dockerd://megatron-lm:local"),
-        ("mv", "--", f"{file}.part", file),
-    ]
-    Path(file).touch()
-    assert file in plan_task("import", {**there.values, **there.image_file()}).idle
-
-
 @pytest.mark.parametrize(
     ("image", "name", "engine", "source"),
     [
@@ -229,8 +159,10 @@ def test_an_import_is_complete_before_it_gets_its_name_and_made_once(tmp_path: P
         ("megatron-lm:local", "slurm", "docker", "dockerd://megatron-lm:local"),
     ],
 )
-@pytest.mark.usefixtures("identity")
-def test_the_source_is_the_engine_or_the_registry(image: str, name: PlaceName, engine: Engine, source: str) -> None:
+def test_the_source_is_the_engine_or_the_registry(
+    image: str, name: PlaceName, engine: Engine, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "image_id", lambda *_: "sha256:0123456789abcdef")
     facts = place(name, image, machine=Machine(engine=engine), cache="/shared/uv").image_file()
     assert facts["source"] == source
     assert re.fullmatch(r"/shared/\S+-[0-9a-f]{12}\.sqsh", str(facts["file"]))

@@ -6,8 +6,6 @@ import sys
 
 import pytest
 from building import ANSWER
-from hypothesis import given
-from hypothesis import strategies as st
 
 from runbook_lib.compute import smoke
 from runbook_lib.errors import CannotTell
@@ -25,7 +23,15 @@ def said(problems: dict[str, str] | None = None, **found: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "hello", "runbook-smoke", "runbook-smoke {}", "runbook-smoke []", 'runbook-smoke {"found": 1}']
+    "text",
+    [
+        "",
+        "hello",
+        "runbook-smoke",
+        "runbook-smoke {}",
+        "runbook-smoke []",
+        'runbook-smoke {"found": 1, "problems": {}}',
+    ],
 )
 def test_invalid_answers(text):
     with pytest.raises(CannotTell, match="printed no result in the image; its last line is"):
@@ -36,6 +42,7 @@ def test_an_image_as_claimed():
     found = smoke.judge(CLAIMS, said())
     assert {it.verdict for it in found} == {"as claimed"}
     assert not any(it.wrong or it.row["note"] for it in found)
+    assert {(it.verdict, it.wrong) for it in smoke.judge({}, said())} == {("not claimed", False)}
     assert found[1].row == {
         "component": "PyTorch", "claimed by the registry": "2.12.0a0+0291f96",
         "found in the image": "2.12.0a0+0291f96.nv26.4", "verdict": "as claimed", "note": "",
@@ -64,12 +71,6 @@ def test_differences_are_named(found, name, verdict, wrong):
     assert bool(judged[name].row["note"]) == (verdict == "another version" and not wrong)
 
 
-def test_a_value_missing_from_the_registry_is_not_an_error():
-    found = smoke.judge({}, said())
-    assert {it.verdict for it in found} == {"not claimed"}
-    assert not any(it.wrong for it in found)
-
-
 def test_problems_are_quoted_from_the_image():
     judged = {it.name: it for it in smoke.judge(CLAIMS, said({"PyTorch": "ImportError: libcupti.so"}, PyTorch=""))}
     assert judged["PyTorch"].row["note"] == "ImportError: libcupti.so."
@@ -88,16 +89,6 @@ def test_problems_are_quoted_from_the_image():
 )  # fmt: skip
 def test_versions_are_one_as_far_as_both_tell(one, other, same):
     assert smoke.same_version(one, other) == same
-
-
-@given(st.recursive(st.none() | st.text(), lambda it: st.lists(it) | st.dictionaries(st.text(), it)))
-def test_any_document_is_accepted(document):
-    told = json.dumps({"found": document, "problems": document})
-    if isinstance(document, dict):
-        smoke.judge(CLAIMS, f"runbook-smoke {told}")
-    else:
-        with pytest.raises(CannotTell):
-            smoke.judge(CLAIMS, f"runbook-smoke {told}")
 
 
 # -- the program -----------------------------------------------------------------------------------------------------
@@ -135,17 +126,13 @@ __version__ = "2.12.0a0+0291f96.nv26.4"
 
 def test_the_program_reads_the_versions(tmp_path):
     found = run(tmp_path, TORCH, "")
-    assert {it.verdict for it in found.values()} == {"as claimed"}
-    assert not any(it.problem for it in found.values())
+    assert {(it.verdict, it.problem) for it in found.values()} == {("as claimed", "")}
 
 
-def test_the_program_reports_failed_imports(tmp_path):
+def test_the_program_reports_failed_imports_and_what_is_missing(tmp_path):
+    found = run(tmp_path, None, None)
+    assert {it.name for it in found.values() if it.verdict == "not found"} == set(found) - {"Python"}
     found = run(tmp_path, "raise ImportError('libcudart.so.13')", "raise OSError('libcuda.so.1')")
     assert found["PyTorch"].problem == found["CUDA"].problem == "ImportError: libcudart.so.13."
     assert "Its import failed: OSError: libcuda.so.1." in found["Transformer Engine"].problem
     assert found["Python"].verdict == "as claimed"
-
-
-def test_the_program_reports_an_empty_location(tmp_path):
-    found = run(tmp_path, None, None)
-    assert {it.name for it in found.values() if it.verdict == "not found"} == set(found) - {"Python"}

@@ -2,23 +2,27 @@
 
 import json
 import os
+import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from string import Formatter
 from typing import Any
 
 import pytest
+from clones import commit, git
 
 from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.places import Machine, PlaceName, WorkPlace
-from runbook_lib.compute.project import ProjectState, PythonProject
+from runbook_lib.compute.project import PythonProject, read_facts
 from runbook_lib.compute.tasks import TABLE, TaskPlan, expand, make_step, plan_task, split_words
 from runbook_lib.compute.work_image import WorkImage
-from runbook_lib.compute.work_step import command_values
-from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.images.reference import ImageType
+from runbook_lib.compute.work_step import WorkInside, command_values
+from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, Repository
+from runbook_lib.world.outside import World
 
 CORE = """
 [project]
@@ -29,7 +33,7 @@ training = ["tiktoken"]
 dev = ["einops~=0.8", "Nvidia_Resiliency.Ext"]
 lts = []
 [dependency-groups]
-test = ["pytest"]
+test = ["pytest", {include-group = "linting"}]
 linting = ["ruff~=0.9"]
 """
 BRIDGED = """
@@ -40,38 +44,89 @@ optional-dependencies = { recipes = ["nemo-run"], te = [] }
 dev = ["pre-commit>=3.6", "ruff>=0.9.9"]
 test = ["pytest"]
 """
-FILLED = CORE.replace("lts = []", 'lts = ["einops~=0.8", "tqdm"]')
-PINNED = frozenset({"docker/lts/requirements.txt"})
-SWITCH = frozenset({"scripts/switch_mcore.sh"})
+State, Planner = Callable[[Path], object], Callable[..., TaskPlan]
 SUBMODULE = "3rdparty/Megatron-LM"
+LINTERS = "uv run --isolated --locked --only-group"
+LM, BRIDGE = MEGATRON_LM, MEGATRON_BRIDGE
 
 
-def place(
-    name: PlaceName = "here", repository: Repository = MEGATRON_LM, image: str = "x:local", **more: Any
-) -> WorkPlace:
-    machine = Machine("/.dockerenv" * (name == "here"), engine="docker")
-    return WorkPlace(name, repository, WorkImage.parse(image), "/c", **{"machine": machine, "cache": "/u", **more})
+def conflict(*paths: str) -> State:
+    """These files are in conflict."""
+
+    def unmerge(clone: Path) -> None:
+        blob = git(clone, "rev-parse", "HEAD:uv.lock")
+        entries = "".join(f"100644 {blob} {stage}\t{path}\n" for path in paths for stage in (1, 2, 3))
+        command = ["git", "-C", str(clone), "update-index", "--index-info"]
+        subprocess.run(command, input=entries, text=True, check=True)
+
+    return unmerge
 
 
-def plan(
-    task: str, arguments: str = "", repository: Repository = MEGATRON_LM, text: str = "", image_type: ImageType = "dev",
-    where: WorkPlace | None = None, **state: Any,
-) -> TaskPlan:  # fmt: skip
-    parsed = PythonProject.parse(text or (BRIDGED if repository is MEGATRON_BRIDGE else CORE))
-    if "files" in state and state["files"] != {"a"}:
-        state["files"] |= {"uv.lock"}
-    project, words = ProjectState(repository.name, parsed, **state), split_words(arguments)
-    values = {**(where or place(repository=repository)).values, **project.values(image_type, words)}
-    if task != "add":
-        values["sync_options"] = project.sync_options(image_type, words)
-    return plan_task(task, values)
+def file(path: str, text: str | None = "") -> State:
+    """Commit a file, or with None remove it."""
+    return lambda clone: commit(clone, {path: text})
 
 
-def lines(plan: TaskPlan) -> list[str]:
-    return [" ".join(step.command) for step in plan.steps]
+def not_initialized(clone: Path) -> None:
+    """The submodule is listed, and its folder is empty."""
+    commit(clone, {".gitmodules": f'[submodule "m"]\n\tpath = {SUBMODULE}\n\turl = ../m\n'})
+    git(clone, "update-index", "--add", "--cacheinfo", f"160000,{git(clone, 'rev-parse', 'HEAD')},{SUBMODULE}")
+
+
+def on_dev(clone: Path) -> None:
+    """The submodule has the commit that is pinned for dev."""
+    core = commit(clone / SUBMODULE, {"a": ""})
+    commit(clone, {".dev.commit": git(core, "rev-parse", "HEAD") + "\n"})
+
+
+def lts(text: str) -> State:
+    """The extra lts has packages, in this pyproject.toml."""
+    return file("pyproject.toml", text.replace("lts = []", 'lts = ["einops~=0.8"]'))
+
+
+PINNED, SWITCH, SCRIPT = map(file, TABLE["files"])
+EDITED: State = lambda clone: (clone / "uv.lock").write_text("edited")  # noqa: E731
+OLDER = CORE.replace('training = ["tiktoken"]', 'mlm = ["tiktoken"]')
+
+
+@pytest.fixture(scope="module")
+def clones(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Clones of both repositories with a lock, which track main."""
+    folder = tmp_path_factory.mktemp("clones")
+    for repository, text in ((LM, CORE), (BRIDGE, BRIDGED)):
+        clone = commit(folder / repository.name, {"pyproject.toml": text, "uv.lock": "version = 1\n"})
+        git(clone, "remote", "add", "origin", f"https://example.com/{repository.name}")
+        git(clone, "update-ref", "refs/remotes/origin/main", "HEAD")
+    return folder
+
+
+@pytest.fixture
+def plan(clones: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Planner:
+    """Return the plan of a task, with its arguments after its name, inside of a container; only states need a copy."""
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
+
+    def look(repository: Repository, task: str, *states: State, **more: Any) -> TaskPlan:
+        clone = clones / (BRIDGE.name if repository is BRIDGE else LM.name)
+        if states:
+            clone = Path(shutil.copytree(clone, tmp_path / "clone", dirs_exist_ok=True))
+        for state in states:
+            state(clone)
+        name, _, arguments = task.partition(" ")
+        machine = more.pop("machine", Machine("/.dockerenv"))
+        step = WorkInside(name, more.pop("where", "here"), "nemo:26.06", arguments, machine=machine)
+        world = World(Checkout.open(clone), None, None)  # type: ignore[arg-type]
+        return step.look(world, Bump.parse(repository=repository, **more)).plan
+
+    return look
 
 
 # -- the table ---------------------------------------------------------------------------------------------------
+
+
+def place(name: PlaceName = "here", image: str = "x:local", **more: Any) -> WorkPlace:
+    machine = Machine("/.dockerenv" * (name == "here"), engine="docker")
+    given = {"repository": LM, "checkout": "/c", "machine": machine, "cache": "/u", **more}
+    return WorkPlace(name, image=WorkImage.parse(image), **given)
 
 
 def conditions() -> Iterator[str]:
@@ -82,13 +137,12 @@ def conditions() -> Iterator[str]:
         yield row.get("when", "")
 
 
-def test_each_condition_is_about_a_known_fact() -> None:
-    project = ProjectState(MEGATRON_LM.name, PythonProject.parse(CORE))
-    known = {*project.values(), *command_values(())}
+def test_each_condition_is_about_a_known_fact(clones: Path) -> None:
+    known = {*read_facts(Checkout.open(clones / LM.name), "lock", (), "main", "dev"), *command_values(())}
     for name in TABLE["where"]:
         known |= {*place(name).values, *place(name).image_file()}
     facts = {fact.removeprefix("!") for condition in conditions() for fact in condition.split()}
-    assert {fact for fact in facts - known if "/" not in fact} == set()
+    assert facts - known == set()
 
 
 @pytest.mark.parametrize("name", TABLE["steps"])
@@ -110,170 +164,124 @@ def test_a_value_is_one_word_and_a_tuple_is_as_many_as_it_has() -> None:
     assert expand("uv add {options} {none} {requirement}", values) == ("uv", "add", "--optional", "dev", "x; {y} 'z")
 
 
-# -- install -----------------------------------------------------------------------------------------------------
+# -- tasks of a project ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("repository", "names", "command"),
+    ("repository", "task", "states", "lines"),
     [
-        (MEGATRON_LM, "", "uv sync --locked --extra training --extra dev --group test"),
-        (MEGATRON_BRIDGE, "", "uv sync --locked --all-extras --all-groups"),
-        (MEGATRON_BRIDGE, "dev test", "uv sync --locked --group dev --group test"),
-        (MEGATRON_LM, "linting", "uv sync --locked --only-group linting"),
-        (MEGATRON_LM, "linting test", "uv sync --locked --group linting --group test"),
+        (LM, "install", (), ["uv sync --locked --extra training --extra dev --group test"]),
+        (LM, "install linting", (), ["uv sync --locked --only-group linting"]),
+        (LM, "install linting test", (), ["uv sync --locked --group linting --group test"]),
+        (LM, "install --extra dev", (), ["uv sync --locked --extra dev"]),
+        (LM, "install", (file("uv.lock", None),), ["uv sync --extra training --extra dev --group test"]),
+        (LM, "install lts", (lts(CORE),), ["uv sync --locked --extra lts"]),
+        (LM, "install", (lts(OLDER),), ["uv sync --locked --extra mlm --extra dev --group test"]),
+        (BRIDGE, "install", (), ["uv sync --locked --all-extras --all-groups"]),
+        (BRIDGE, "install dev test", (), ["uv sync --locked --group dev --group test"]),
+        (BRIDGE, "install", (on_dev,), ["uv sync --all-extras --all-groups"]),
+        (BRIDGE, "lock", (not_initialized,), [f"git submodule update --init {SUBMODULE}", "uv lock"]),
+        (LM, "add --optional dev humanize~=4.0", (), ["uv add --no-sync --optional dev 'humanize~=4.0'"]),
+        (LM, "add --optional lts humanize", (lts(CORE),), ["uv add --no-sync --optional lts humanize"]),
+        (LM, "add --group linting humanize", (), ["uv add --no-sync --group linting humanize"]),
+        (LM, "conflict", (conflict("uv.lock", "a.py"),), ["git checkout origin/main -- uv.lock", "uv lock"]),
+        (LM, "conflict", (), []),
+        (LM, "conflict", (conflict("a.py"),), []),
+        (BRIDGE, "mcore-dev", (SWITCH,), ["bash scripts/switch_mcore.sh dev", "uv sync --all-extras --all-groups"]),
+        (BRIDGE, "mcore-main", (SWITCH, EDITED), ["bash scripts/switch_mcore.sh main", "git stash push -- uv.lock"]),
+        (BRIDGE, "format", (), [f"{LINTERS} dev ruff check --fix .", f"{LINTERS} dev ruff format ."]),
+        (BRIDGE, "lint", (), [f"{LINTERS} dev ruff check .", f"{LINTERS} dev ruff format --check ."]),
+        (LM, "lint", (SCRIPT,), [
+            f"{LINTERS} linting env BASE_REF=main CHECK_ONLY=true SKIP_DOCS=false bash tools/autoformat.sh"]),
+        (LM, "tests tests/a.py -k 'a b'", (), [
+            "uv run --no-sync python -m torch.distributed.run --nproc-per-node=8 -m pytest -q tests/a.py -k 'a b'"]),
+        (BRIDGE, "tests", (), ["uv run --no-sync python -m pytest -vs -m 'not pleasefixme' tests/unit_tests"]),
     ],
-)
-def test_the_guides_choice_or_the_names_are_installed(repository: Repository, names: str, command: str) -> None:
-    assert lines(plan("install", names, repository)) == [command]
+)  # fmt: skip
+def test_the_commands_of_a_task(
+    plan: Planner, repository: Repository, task: str, states: tuple[State, ...], lines: list[str]
+) -> None:
+    planned = plan(repository, task, *states)
+    assert [step.line for step in planned.steps][: len(lines) or None] == lines
+    assert bool(planned.idle) == (not lines)
 
 
 @pytest.mark.parametrize(
-    ("files", "text", "says"),
+    ("repository", "task", "states", "says"),
     [
-        (PINNED, CORE, "docker/lts/requirements.txt"),
-        (PINNED, FILLED, "docker/lts/req"),
-        (frozenset(), CORE, "extra lts"),
+        (LM, "install lts", (PINNED,), "docker/lts/requirements.txt"),
+        (LM, "install lts", (PINNED, lts(CORE)), "docker/lts/req"),
+        (LM, "install lts", (), "extra lts"),
+        (LM, "add --optional lts humanize", (), "extra lts"),
+        (LM, "install devv", (), "Its extras are training, dev, lts; its groups are test"),
+        (LM, "add --optional mlm humanize", (), "in favour of training"),
+        (LM, "add", (), "needs a package"),
+        (LM, "conflict", (conflict("uv.lock", "pyproject.toml"),), "by hand"),
+        (LM, "lock", (conflict("uv.lock"),), "choose the task conflict"),
+        (LM, "mcore-dev", (), "only Megatron-Bridge"),
+        (LM, "lint", (file("pyproject.toml", '[project]\nname = "x"'),), "linters are"),
+        (LM, "lock", (file("pyproject.toml", None),), "uv has nothing to work on"),
+        (ML_CONTAINERS, "train", (), "no training"),
+        (LM, "run", (), "needs a command"),
+        (LM, "run echo 'open", (), "No closing quotation"),
+        (LM, "run torchrun x.py", (), "Use torch.distributed.run"),
+        (LM, "run /opt/venv/bin/torchrun x.py", (), "Use torch.distributed.run"),
+        (LM, "dance", (), "Choose one of session"),
+        (LM, "lock now", (), "takes no arguments"),
+        (LM, "demo", (), "Only Alibaba's image"),
     ],
 )
-def test_the_checkout_determines_the_location_of_the_lts_packages(files: frozenset[str], text: str, says: str) -> None:
-    with pytest.raises(Refused, match=says):
-        plan("install", text=text, image_type="lts", files=files)
-    with pytest.raises(Refused, match=says):
-        plan("add", "--optional lts humanize", text=text, files=files)
+def test_a_refusal_is_explained(
+    plan: Planner, repository: Repository, task: str, states: tuple[State, ...], says: str
+) -> None:
+    with pytest.raises(RunbookError, match=says):
+        plan(repository, task, *states)
 
 
-def test_an_extra_lts_with_packages_is_installed_and_added_to() -> None:
-    assert "--extra training --extra lts" in lines(plan("install", text=FILLED, image_type="lts"))[0]
-    assert "--optional lts" in lines(plan("add", "--optional lts humanize", text=FILLED))[0]
-    older = FILLED.replace('training = ["tiktoken"]', 'mlm = ["tiktoken"]')
-    assert "--extra mlm --extra lts" in lines(plan("install", text=older, image_type="lts"))[0]
+def test_the_type_and_the_base_of_the_bump_count(plan: Planner) -> None:
+    (synced,) = plan(LM, "install", lts(CORE), image_type="lts").steps
+    assert synced.line == "uv sync --locked --extra training --extra lts --group test"
+    with pytest.raises(RunbookError, match="`git fetch` it first"):
+        plan(LM, "conflict", conflict("uv.lock"), base="core_r0.16.0")
 
 
-def test_a_lock_that_cannot_match_is_not_required() -> None:
-    for state in ({"files": frozenset({"a"})}, {"mcore_branch": "dev"}):
-        unlocked = plan("install", repository=MEGATRON_BRIDGE, **state)
-        assert lines(unlocked) == ["uv sync --all-extras --all-groups"]
-        assert len(unlocked.warnings) == 2
-    assert len(plan("install", repository=MEGATRON_BRIDGE, mcore_branch="main").warnings) == 1
-
-
-def test_the_sync_depends_on_the_place() -> None:
-    def first(where: WorkPlace) -> str:
-        return plan("install", where=where).steps[0].command[0]
-
-    assert [first(place(name)) for name in ("here", "local", "slurm")] == ["uv", "env", "env"]
-    on_cluster = place("here", machine=Machine(slurm=True))
-    project = ProjectState(MEGATRON_LM.name, PythonProject.parse(CORE)).values()
-    values = {**on_cluster.values, **project, "host_lock": "/l", "sync_options": ()}
-    assert plan_task("install", values).steps[0].command[:2] == ("flock", "/l")
-
-
-def test_a_missing_submodule_is_initialized_first() -> None:
-    steps = plan("lock", repository=MEGATRON_BRIDGE, submodules=(SUBMODULE,)).steps
-    assert [step.line for step in steps] == [f"git submodule update --init {SUBMODULE}", "uv lock"]
-    assert [step.place for step in steps] == ["host", "container"]
-
-
-# -- add ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_dependency_is_added_and_its_commit_follows_the_repositorys_rules() -> None:
-    added = plan("add", "--optional dev humanize~=4.0")
-    assert lines(added) == ["uv add --no-sync --optional dev humanize~=4.0", "uv lock --check"]
+def test_what_is_left_to_the_user_and_the_warnings(plan: Planner) -> None:
+    assert "Resolve a.py as well" in plan(LM, "conflict", conflict("uv.lock", "a.py")).next
+    added = plan(LM, "add --optional dev humanize~=4.0")
     assert added.warnings == ()
     assert "git switch -c build/add-humanize && " in added.next
     assert "git commit -S -s -m 'build: add humanize dependency' -- pyproject.toml uv.lock" in added.next
-    bridge = plan("add", "--optional recipes humanize", MEGATRON_BRIDGE)
-    assert "git commit -s -m 'build: add humanize' --" in bridge.next
-    assert "uv add --no-sync --group linting humanize" in lines(plan("add", "--group linting humanize"))
-    required = plan("add", "humanize")
-    assert "uv add --no-sync humanize" in lines(required)
-    assert "extra is preferred: training" in " ".join(required.warnings)
+    assert "extra is preferred: training" in " ".join(plan(LM, "add humanize").warnings)
+    assert "isort" in plan(LM, "format", SCRIPT).next
+    assert "git commit -s -m 'build: add humanize' --" in plan(BRIDGE, "add --optional recipes humanize").next
+    for state, count in ((file("a"), 1), (on_dev, 2), (file("uv.lock", None), 3)):
+        assert len(plan(BRIDGE, "install", state).warnings) == count
+
+
+def test_the_sync_depends_on_the_place(plan: Planner, clones: Path) -> None:
+    for machine, where, words in (
+        (Machine("/.dockerenv"), "here", "uv sync --locked"),
+        (Machine(slurm=True), "here", f"flock {clones}/{LM.name}/.git/uv-sync.lock uv sync --locked"),
+        (Machine(engine="docker"), "local", "docker run --rm"),
+        (Machine(slurm=True), "slurm", "srun --nodes=1"),
+    ):
+        assert plan(LM, "install dev", where=where, machine=machine).steps[-1].line.startswith(words)
+    for task, machine in (("lock", Machine(slurm=True)), ("session", Machine(slurm=True)), ("install", Machine())):
+        with pytest.raises(RunbookError, match="this machine itself"):
+            plan(LM, task, machine=machine)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ("--optional mlm humanize", "in favour of training"),
-        ("", "needs a package"),
-    ],
-)
-def test_an_addition_that_is_refused(arguments: str, says: str) -> None:
-    with pytest.raises(RunbookError, match=says):
-        plan("add", arguments)
+    "text",
+    ["", "[tool.x]", "project = 3", "[project", "<<<<<<< ours\n[project]\n", "a = " * 9,
+     "[project]\noptional-dependencies = 3"],
+)  # fmt: skip
+def test_a_file_that_uv_does_not_manage_is_refused(text: str) -> None:
+    with pytest.raises(CannotTell, match=r"pyproject\.toml"):
+        PythonProject.parse(text)
 
 
-# -- conflicts, branches and style ---------------------------------------------------------------------------------
-
-
-def test_a_conflict_is_resolved_by_locking_again() -> None:
-    resolved = plan("conflict", unmerged=("uv.lock", "a.py"))
-    assert lines(resolved) == ["git checkout origin/main -- uv.lock", "uv lock", "git add -- uv.lock"]
-    assert "Resolve a.py as well" in resolved.next
-
-
-def test_a_conflict_that_only_the_user_can_resolve() -> None:
-    for task, state, says in (
-        ("conflict", {"unmerged": ("uv.lock", "pyproject.toml")}, "by hand"),
-        ("conflict", {"unmerged": ("uv.lock",), "base": ""}, "`git fetch` it first"),
-        ("lock", {"unmerged": ("uv.lock",)}, "choose the task conflict"),
-    ):
-        with pytest.raises(Refused, match=says):
-            plan(task, **state)
-    for nothing in ({}, {"unmerged": ("a.py",)}):
-        assert plan("conflict", **nothing) == TaskPlan(idle="uv.lock is not in conflict.")
-
-
-def test_switching_megatron_core() -> None:
-    dev = plan("mcore-dev", repository=MEGATRON_BRIDGE, files=SWITCH, submodules=(SUBMODULE,))
-    assert lines(dev)[1:] == ["bash scripts/switch_mcore.sh dev", "uv sync --all-extras --all-groups"]
-    main = plan("mcore-main", repository=MEGATRON_BRIDGE, files=SWITCH, lock_changed=True, mcore_branch="dev")
-    assert lines(main)[1:] == ["git stash push -- uv.lock", "uv sync --locked --all-extras --all-groups"]
-    with pytest.raises(Refused, match="only Megatron-Bridge"):
-        plan("mcore-dev")
-
-
-def test_a_file_is_no_other_fact() -> None:
-    hostile = frozenset({"image", "bridge", "lock_conflict", "linters"})
-    assert plan("lint", repository=MEGATRON_BRIDGE, files=hostile) == plan("lint", repository=MEGATRON_BRIDGE)
-    assert not hostile & ProjectState("x/y", PythonProject.parse(CORE), files=hostile).values().keys() - {
-        "lock_conflict", "linters",
-    }  # fmt: skip
-
-
-def test_linters_come_from_the_projects_group() -> None:
-    alone, script = "uv run --isolated --locked --only-group", {"files": frozenset({"tools/autoformat.sh"})}
-    assert lines(plan("lint", base="upstream/core_r0.16.0", **script)) == [
-        f"{alone} linting env BASE_REF=core_r0.16.0 CHECK_ONLY=true SKIP_DOCS=false bash tools/autoformat.sh"
-    ]
-    assert "CHECK_ONLY=false" in lines(plan("format", **script))[0]
-    assert "isort" in plan("format", **script).next
-    bridge = {task: lines(plan(task, repository=MEGATRON_BRIDGE)) for task in ("lint", "format")}
-    assert bridge["format"] == [f"{alone} dev ruff check --fix .", f"{alone} dev ruff format ."]
-    assert bridge["lint"] == [f"{alone} dev ruff check .", f"{alone} dev ruff format --check ."]
-    with pytest.raises(Refused, match="linters are"):
-        plan("lint", text='[project]\nname = "x"')
-
-
-def test_a_repository_without_a_guide_has_no_training() -> None:
-    with pytest.raises(Refused, match="no training"):
-        plan("train", repository=ML_CONTAINERS)
-
-
-# -- tests and a command -------------------------------------------------------------------------------------------
-
-
-def test_unit_tests_run_in_a_process_group() -> None:
-    launch = "uv run --no-sync python -m torch.distributed.run --nproc-per-node=8 -m pytest -q"
-    for arguments, last in (
-        ("", "tests/unit_tests"),
-        ("tests/unit_tests/test_a.py -k 'a b'", "tests/unit_tests/test_a.py -k 'a b'"),
-    ):
-        (step,) = plan_task("tests", {**place().values, **command_values(split_words(arguments))}).steps
-        assert (step.line, step.gpus) == (f"{launch} {last}", True)
-    (step,) = plan_task("tests", {**place(repository=MEGATRON_BRIDGE).values, **command_values(())}).steps
-    assert step.line.endswith("-m pytest -vs -m 'not pleasefixme' tests/unit_tests")
-
+# -- a command ---------------------------------------------------------------------------------------------------
 
 TRAIN = "torch.distributed.run pretrain_gpt.py --note 'a b'"
 LAUNCHER = ("python", "-m", "torch.distributed.run", "--nproc-per-node=8")
@@ -291,14 +299,8 @@ def test_the_words_of_a_command_arrive_as_they_are(name: PlaceName) -> None:
     assert there.command(step)[-4:] == ("python", "-c", 'print("a  b", {x})', "*.py")
 
 
-@pytest.mark.parametrize(
-    ("text", "nodes", "gpus", "name"),
-    [
-        ("  ", 1, 8, "slurm"), ("echo 'open", 1, 8, "local"), ("torchrun pretrain_gpt.py", 1, 8, "slurm"),
-        ("/opt/venv/bin/torchrun x.py", 1, 8, "local"), ("hostname", 2, 8, "local"), (TRAIN, 1, 0, "slurm"),
-    ],
-)  # fmt: skip
-def test_commands_that_cannot_run_are_refused(text: str, nodes: int, gpus: int, name: PlaceName) -> None:
+@pytest.mark.parametrize(("text", "nodes", "gpus", "name"), [("hostname", 2, 8, "local"), (TRAIN, 1, 0, "slurm")])
+def test_commands_that_a_place_cannot_run_are_refused(text: str, nodes: int, gpus: int, name: PlaceName) -> None:
     with pytest.raises(RunbookError):
         run_task(text, place(name, allocation=Allocation(nodes, gpus)))
 

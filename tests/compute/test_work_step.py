@@ -1,20 +1,19 @@
-"""The notebook work-inside: previews that change nothing, what it runs, what fails, and the record of each."""
+"""The step of work-inside: previews that change nothing, what it runs, what fails, and the record of each."""
 
 import json
 import os
-import re
 import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import executing as run
 import pytest
-from clones import git
+from clones import commit, git
 from slurm_cluster import cluster
 
 from runbook_lib.bump.run import Run
+from runbook_lib.compute import engine as engines
 from runbook_lib.compute import work_step
 from runbook_lib.compute.places import Machine
 from runbook_lib.compute.work_step import WorkFacts, WorkInside
@@ -24,7 +23,6 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.record.recorder import Recorder
 from runbook_lib.world.outside import World
 
-NOTEBOOK = Path(__file__).resolve().parents[2] / "runbooks/work-inside.ipynb"
 TAG = "26.04-py3"
 UV = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
 
@@ -39,15 +37,12 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "container": "test", "PATH": f"{tools}:{os.environ['PATH']}", "UV_OFFLINE": "1", "UV_PYTHON_DOWNLOADS": "never",
         "UV_CACHE_DIR": str(tmp_path / "cache"), "UV_PYTHON": sys.executable, "GITHUB_REPOSITORY": "me/Megatron-Bridge",
         "RUNBOOK_AUDIT": str(tmp_path / "audit"), "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null",
+        "GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@example.com",
+        "GIT_COMMITTER_NAME": "A", "GIT_COMMITTER_EMAIL": "a@example.com",
     }.items():  # fmt: skip
         monkeypatch.setenv(name, value)
-    clone = tmp_path / "clone"
-    clone.mkdir()
-    git(clone, "init", "-q", "-b", "main")
-    (clone / "pyproject.toml").write_text('[project]\nname = "x"\nversion = "1"\nrequires-python = ">=3.11"\n')
-    git(clone, "add", ".")
-    git(clone, "-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "-qm", "first")
-    return clone
+    project = '[project]\nname = "x"\nversion = "1"\nrequires-python = ">=3.11"\n'
+    return commit(tmp_path / "clone", {"pyproject.toml": project})
 
 
 def said(clone: Path, kind: str, *, mode: str = "preview", tag: str = TAG, **parameters: str) -> list[dict[str, Any]]:
@@ -66,47 +61,18 @@ def facts(clone: Path, machine: Machine, *, site: str = "", **parameters: str) -
     return step.look(World(Checkout.open(clone), None, None), Bump.parse(tag=TAG))  # type: ignore[arg-type]
 
 
-def test_the_notebook_shows_the_commands_and_changes_nothing(clone: Path) -> None:
-    result = run.execute(NOTEBOOK, {"repo": str(clone), "tag": TAG, "task": "lock"})
-    assert (result.state, result.ok) == ("previewed", True), result.summary
-    assert [it["sentence"] for it in result.run["planned"]] == ["lock again: uv lock"]
-    assert git(clone, "status", "--porcelain") == ""
-    assert result.record is not None
-    assert "uv lock" in (result.record / "steps.csv").read_text()
-    assert "-r task lock -r mode publish" in result.next
-
-
-def test_the_same_is_run_on_request_and_again_does_no_harm(clone: Path) -> None:
+def test_a_preview_changes_nothing_and_what_it_shows_is_run_on_request(clone: Path) -> None:
+    assert [it["sentence"] for it in said(clone, "planned", task="lock")] == ["lock again: uv lock"]
     assert said(clone, "effect", mode="local", tag="", task="lock") == []
     assert git(clone, "status", "--porcelain") == ""
     for _ in range(2):
         assert [it["after"] for it in said(clone, "effect", mode="local", task="lock")] == ["uv lock"]
         assert git(clone, "status", "--porcelain") == "?? uv.lock"
         assert "$ uv lock" in (clone.parent / "record/work-inside.log").read_text()
-
-
-def test_a_step_that_fails_is_explained_in_the_record(clone: Path) -> None:
     (clone / "uv.lock").write_text("version = 0\n")
     (check,) = said(clone, "check", mode="local", task="install")
     assert check["status"] == "failed"
     assert "The step “Sync the environment”" in check["detail"]
-
-
-@pytest.mark.parametrize(
-    ("parameters", "says"),
-    [
-        ({"task": "dance"}, "Choose one of session"),
-        ({"task": "install", "arguments": "devv"}, "has no extra or group 'devv'"),
-        ({"task": "lock", "arguments": "now"}, "takes no arguments"),
-        ({"task": "lock", "where": "moon"}, "where='moon'"),
-        ({"task": "session", "image": "nemo:26.99"}, "is not a tag of the NeMo images"),
-        ({"task": "install", "image": "alibaba:25.05", "where": "local"}, "Do not reinstall PyTorch"),
-        ({"task": "demo"}, "Only Alibaba's image"),
-    ],
-)
-def test_a_refusal_is_explained(clone: Path, parameters: dict[str, str], says: str) -> None:
-    with pytest.raises(RunbookError, match=says):
-        facts(clone, Machine("/.dockerenv"), **parameters)
 
 
 def test_a_session_is_shown_for_a_terminal(clone: Path) -> None:
@@ -125,8 +91,6 @@ def two_nodes(clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
         "srun": f"""\
 #!{sys.executable}
 import os, sys
-if sys.argv[1] == "--help":
-    sys.exit(print("--container-image"))
 words = [word for word in sys.argv[1:] if not word.startswith(("--container-", "--no-container-"))]
 os.execv({shutil.which("srun")!r}, ["srun", "--chdir={clone}", "--export=ALL", *words])
 """,
@@ -162,37 +126,35 @@ def test_a_command_runs_once_on_each_of_two_nodes(two_nodes: Path, tmp_path: Pat
     assert run_command("torch.distributed.run train.py --lr 1")[0] == "passed"
     for number in (0, 1):
         words = (tmp_path / f"launched-{number}").read_text().split()
-        assert words[:6] == ["run", "--no-sync", "python", "-m", "torch.distributed.run", "--nproc-per-node=1"]
-        assert words[6:9] == ["--nnodes=2", f"--node-rank={number}", "--master-addr=node1"]
+        assert words[5:9] == ["--nproc-per-node=1", "--nnodes=2", f"--node-rank={number}", "--master-addr=node1"]
         assert words[10:] == ["train.py", "--lr", "1"]
 
 
-@pytest.mark.parametrize("where", ["local", "slurm"])
-def test_alibabas_image_of_a_region_runs_with_the_variables_given(clone: Path, where: str) -> None:
+@pytest.mark.parametrize(("where", "after"), [("local", "/"), ("slurm", "#")])
+def test_alibabas_image_of_a_region_runs_with_the_variables_given(clone: Path, where: str, after: str) -> None:
     site = "region: cn-hangzhou\nenv: {CHECKPOINT_OPTIMIZATION: 'true', NOTE: a b}\n"
     task = facts(clone, Machine(), task="demo", where=where, image="alibaba:25.05", site=site)
     words = " ".join(task.plan.steps[-1].command)
-    assert re.search(
-        r"acs-registry-vpc\.cn-hangzhou\.cr\.aliyuncs\.com[/#]egslingjun/training-nv-pytorch:25\.05", words
-    )
-    assert "CHECKPOINT_OPTIMIZATION=true" in words
-    assert "NOTE=a b" in words
+    image = f"acs-registry-vpc.cn-hangzhou.cr.aliyuncs.com{after}egslingjun/training-nv-pytorch:25.05"
+    assert all(part in words for part in (image, "CHECKPOINT_OPTIMIZATION=true", "NOTE=a b"))
 
 
 @pytest.mark.parametrize(
-    ("site", "image", "match"),
+    ("site", "parameters", "match"),
     [
-        ("env: {A: true}", "", "env.*expected a text|A is True; expected a text"),
-        ("env: {A-B: c}", "", "no name of a variable"),
-        ("region: the moon", "", "the moon"),
-        ("time: soon", "", "expected a time limit"),
-        ("", "alibaba:" + "2" * 129, "at most 128"),
-        ("", "ours:" + "2" * 129, "at most 128"),
+        ("env: {A: true}", {}, "env.*expected a text|A is True; expected a text"),
+        ("env: {A-B: c}", {}, "no name of a variable"),
+        ("region: the moon", {"image": "alibaba:25.05"}, "the moon"),
+        ("time: soon", {}, "expected a time limit"),
+        ("", {"image": "ours:" + "2" * 129}, "at most 128"),
+        ("", {"image": "nemo:26.99"}, "is not a tag of the NeMo images"),
+        ("", {"image": "alibaba:25.05", "task": "install"}, "Do not reinstall PyTorch"),
+        ("", {"where": "moon"}, "where='moon'"),
     ],
 )
-def test_a_wrong_region_variable_or_tag_is_refused(clone: Path, site: str, image: str, match: str) -> None:
+def test_a_wrong_site_or_image_is_refused(clone: Path, site: str, parameters: dict[str, str], match: str) -> None:
     with pytest.raises(RunbookError, match=match):
-        facts(clone, Machine(), where="local", image=image or "alibaba:25.05", site=site)
+        facts(clone, Machine(), **{"where": "local", **parameters}, site=site)
 
 
 def test_a_task_that_cannot_run_here_is_refused(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,9 +166,19 @@ def test_a_task_that_cannot_run_here_is_refused(clone: Path, monkeypatch: pytest
     assert git(clone, "status", "--porcelain") == ""
 
 
-def test_the_missing_folder_of_an_image_file_is_created(clone: Path, tmp_path: Path) -> None:
-    for cache, first in ((tmp_path / "new/cache", "mkdir"), (tmp_path / "cache", "rm")):
-        shown = facts(
-            clone, Machine(slurm=True), task="import", where="slurm", image="nemo:26.06", site=f"cache: {cache}"
-        )
-        assert shown.plan.steps[0].command[0] == first
+def test_an_image_built_here_is_imported_once_for_a_cluster(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "image_id", lambda *_: "sha256:0123456789abcdef")
+    here, request = Machine(engine="docker", slurm=True), {"where": "slurm", "site": f"cache: {clone.parent}/new/uv"}
+    with pytest.raises(RunbookError, match="task import"):
+        facts(clone, here, **request)
+    file = clone.parent / "new/megatron-lm-local-0123456789ab.sqsh"
+    assert [step.line for step in facts(clone, here, task="import", **request).plan.steps] == [
+        f"mkdir -p -- {file.parent}", f"rm -f -- {file}.part",
+        f"enroot import --output {file}.part dockerd://megatron-lm:local", f"mv -- {file}.part {file}",
+    ]  # fmt: skip
+    file.parent.mkdir()
+    file.touch()
+    assert f"--container-image={file}" in facts(clone, here, **request).plan.steps[-1].command
+    assert str(file) in facts(clone, here, task="import", **request).plan.idle
+    with pytest.raises(RunbookError, match="task import"):
+        facts(clone, Machine(slurm=True), **request)

@@ -8,20 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib.compute.project import LOCK, PYPROJECT, ProjectState, PythonProject
+from runbook_lib.compute.project import LOCK, PYPROJECT, PythonProject
 from runbook_lib.errors import CannotTell
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM
 
 pytestmark = pytest.mark.replay
-CLONES = {"megatron_lm": MEGATRON_LM.name, "megatron_bridge": MEGATRON_BRIDGE.name}
 #: One in so many revisions is given to uv as well.
 _SAMPLE = 12
 
 
-@pytest.fixture(params=CLONES)
-def clone(request: pytest.FixtureRequest) -> tuple[Checkout, str]:
-    return Checkout.open(request.getfixturevalue(request.param)), CLONES[request.param]
+@pytest.fixture(params=["megatron_lm", "megatron_bridge"])
+def clone(request: pytest.FixtureRequest) -> Checkout:
+    return Checkout.open(request.getfixturevalue(request.param))
 
 
 def projects_of(checkout: Checkout) -> list[tuple[str, str, str | None]]:
@@ -42,17 +40,16 @@ def uv(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=here, capture_output=True, text=True, check=False)
 
 
-def test_installed_parts_are_defined_in_each_revision(clone: tuple[Checkout, str], tmp_path: Path) -> None:
-    checkout, repository = clone
+def test_installed_parts_are_defined_in_each_revision(clone: Checkout, tmp_path: Path) -> None:
     read = taken = 0
-    for i, (commit, text, lock) in enumerate(projects_of(checkout)):
+    for i, (commit, text, lock) in enumerate(projects_of(clone)):
         data = tomllib.loads(text)
         try:
             project = PythonProject.parse(text)
         except CannotTell:
             assert "project" not in data, commit
             continue
-        options = ProjectState(repository, project).sync_options("dev", ())
+        options = project.options(())
         extras = set(data["project"].get("optional-dependencies", {}))
         groups = set(data.get("dependency-groups", {})) | ({"dev"} & set(project.groups))
         for option, name in itertools.pairwise(options):
