@@ -62,7 +62,7 @@ class Job:
         return script
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Inputs:
     """What a run depends on: the files of the commit that it tests and of its base, and how it was started.
 

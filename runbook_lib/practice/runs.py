@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Self
 
@@ -187,9 +187,7 @@ class PracticeRuns:
 
     def archive(self, listed: ListedJob) -> bytes:
         """Return the artifact of a job that has ended; it contains no golden values if the job was stopped."""
-        golden = self._inputs(listed.run).measured(listed.job)
-        named = {path.rpartition("/")[2]: text for path, text in golden.items()}
-        return evidence.archive(listed.job, named, listed.began)
+        return evidence.archive(listed.job, _measured(self._inputs(listed.run), listed.job), listed.began)
 
     def read_artifact(self, artifact_id: int) -> bytes:
         """Return an artifact's zip.  Raises PracticeRefusal."""
@@ -222,8 +220,7 @@ class PracticeRuns:
 
     def _inputs(self, run: Record) -> ci.Inputs:
         """Return what decides a run, which never changes."""
-        tested, base = (self.home.texts(sha, *ci.FILES) for sha in (run.merge_sha, run.base_sha))
-        return ci.Inputs(tested, base, run.labels, run.event, run.broken)
+        return _read_inputs(self.home, run.merge_sha, run.base_sha, tuple(run.labels), run.event, tuple(run.broken))
 
     def repeat(self, run: Record) -> None:
         """Run the jobs that failed once more, and all jobs of a run that was stopped."""
@@ -247,3 +244,17 @@ def _jobs(attempt: Record) -> list[ci.Job]:
 def moment(seconds: float) -> datetime:
     """Return a time as GitHub shows it, in whole seconds; ``seconds`` since 1970."""
     return datetime.fromtimestamp(int(seconds), UTC)
+
+
+@lru_cache(maxsize=64)
+def _read_inputs(
+    home: BareRepository, tested: str, base: str, labels: tuple[str, ...], event: str, broken: tuple[str, ...]
+) -> ci.Inputs:
+    """Return what decides a run of two commits, which never changes."""
+    return ci.Inputs(home.texts(tested, *ci.FILES), home.texts(base, *ci.FILES), labels, event, broken)
+
+
+@lru_cache(maxsize=128)
+def _measured(inputs: ci.Inputs, job: ci.Job) -> tuple[tuple[str, str], ...]:
+    """Return (file name, text) of the golden values that a job leaves behind."""
+    return tuple((path.rpartition("/")[2], text) for path, text in inputs.measured(job).items())
