@@ -15,6 +15,7 @@ import psutil
 import registry_server
 
 from runbook_lib.compute.engine import Engine
+from runbook_lib.practice.registry import image_of, months
 
 BUSYBOX = "/bin/busybox"
 ENGINE: Engine = "buildah"
@@ -121,11 +122,7 @@ def place(folder: Path, registry: str) -> Place:
 
 def claims(month: str) -> dict[str, str]:
     """The variables that the practice registry's image of a month names."""
-    held = registry_server.content()
-    index = json.loads(held.manifests[held.tags[f"{month}-py3"]].data)
-    manifest = json.loads(held.manifests[index["manifests"][0]["digest"]].data)
-    config = json.loads(held.blobs[manifest["config"]["digest"]].data)
-    return dict(pair.split("=", 1) for pair in config["config"]["Env"])
+    return dict(image_of(month, months()[month]).platforms["amd64"].env)
 
 
 def start_registry(folder: Path, storage: Path, auth: str = "") -> tuple[subprocess.Popen[bytes], str]:

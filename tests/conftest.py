@@ -6,10 +6,8 @@ import re
 import shutil
 import signal
 import socket
-import socketserver
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -53,6 +51,9 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 #: Folders of tests of which each takes long.
 _SLOW_FOLDERS = ("browser", "replay", "trust")
+_NOBODY = "127.0.0.255"
+#: Other kinds of socket cannot leave the machine.
+_INTERNET = (socket.AF_INET, socket.AF_INET6)
 #: What tried to leave the machine during the running test.
 _escapes: list[str] = []
 #: How many quick tests may start a kernel or a server, by what it is called; a step needs neither on practice.
@@ -62,38 +63,18 @@ _has_started: list[str] = []
 _starting: list[str] = []
 
 
-class _Tripwire(socketserver.ThreadingTCPServer):
-    """The proxy that every test and its child processes see: notes who asked for what, and refuses."""
-
-    daemon_threads = True
-    block_on_close = False
-
-    class Handler(socketserver.StreamRequestHandler):
-        def handle(self) -> None:
-            request = self.rfile.readline(1000).decode("latin-1").strip()
-            if not re.match("[A-Z]+ ", request):
-                return  # another program's kernel that had this port before
-            _escapes.append(f"{request!r} through the proxy variables")
-            self.wfile.write(b"HTTP/1.1 403 Tests stay on this machine\r\nContent-Length: 0\r\n\r\n")
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Prepare each process (so each worker) before any test module is imported."""
     if _names_no_test(config):
         config.option.markexpr = "not slow"  # handed to the workers, which are told the test paths by name
-    os.environ["TMPDIR"] = tempfile.tempdir = _temporary_folder()
+    os.environ["TMPDIR"] = tempfile.tempdir = os.path.realpath(tempfile.gettempdir())
     home = Path(tempfile.mkdtemp(prefix="runbook-tests-"))
     (home / ".gitconfig").write_text(_GIT_CONFIG)
     config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
-    tripwire = _Tripwire(("127.0.0.1", 0), _Tripwire.Handler)
-    threading.Thread(target=tripwire.serve_forever, daemon=True).start()
-    config.add_cleanup(tripwire.server_close)
-    config.add_cleanup(tripwire.shutdown)
 
     for name in list(os.environ):
         if name not in _KEPT and not name.startswith(_KEPT_PREFIXES):
             del os.environ[name]
-    proxy = f"http://127.0.0.1:{tripwire.server_address[1]}"
     # Of this environment also where pytest was not started by environment/run.
     programs = [str(ROOT / "environment/bin"), str(Path(sys.prefix, "bin")), *os.environ["PATH"].split(":")]
     os.environ.update(
@@ -105,25 +86,33 @@ def pytest_configure(config: pytest.Config) -> None:
         GIT_CONFIG_NOSYSTEM="1",
         LANG="C.UTF-8",
         TZ="UTC",
+        # Nothing answers there, so no child process leaves the machine either.
         # One spelling of each, the one that all clients read, so that a test can set another value.
-        http_proxy=proxy,
-        HTTPS_PROXY=proxy,
+        http_proxy=f"http://{_NOBODY}:9",
+        HTTPS_PROXY=f"http://{_NOBODY}:9",
         NO_PROXY="127.0.0.1,localhost,::1",
     )
     time.tzset()
     os.fsync = lambda _: None  # no test outlives a power failure
     os.umask(0o022)
     _restore_signals()
-    _guard_sockets()
-    sys.addaudithook(_notice)
+    sys.addaudithook(_watch)
 
 
-def _notice(event: str, arguments: tuple[Any, ...]) -> None:
-    """Notice the start of a server or of a kernel: an audit hook, which Python calls."""
-    if event == "socket.bind" and isinstance(arguments[1], tuple):
-        _has_started.append("a server")
-    elif event == "subprocess.Popen" and _STARTED.search(" ".join(map(str, arguments[1]))):
+def _watch(event: str, arguments: tuple[Any, ...]) -> None:
+    """Notice the start of a server or of a kernel, and refuse to leave the machine: Python calls this audit hook."""
+    if event == "subprocess.Popen" and _STARTED.search(" ".join(map(str, arguments[1]))):
         _has_started.append("a kernel")
+    if event in ("socket.getaddrinfo", "socket.gethostbyname"):
+        host = arguments[0]
+    elif event in ("socket.bind", "socket.connect", "socket.sendto") and arguments[0].family in _INTERNET:
+        host = arguments[1][0]
+        _has_started.extend(["a server"] * (event == "socket.bind"))
+    else:
+        return
+    if host == _NOBODY or not _is_local(host):
+        _escapes.append(f"{event} {host!r}")
+        raise PermissionError(f"Tests stay on this machine: {event} {host!r}")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -160,50 +149,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         print("These were the quick tests. The slow ones: environment/run pytest -m slow")
 
 
-def _temporary_folder() -> str:
-    """Return the folder for temporary files by its real path; /tmp for one with a space, which Slurm does not take."""
-    folder = os.path.realpath(tempfile.gettempdir())
-    return folder if re.fullmatch(r"[\w.+@=/-]+", folder, re.ASCII) else os.path.realpath("/tmp")
-
-
 def _restore_signals() -> None:
-    """Unblock all signals, and let the tests' children start with none ignored.
+    """Unblock all signals, and let the tests' children start with none ignored, as nohup and a background job do.
 
-    nohup, a job in the background and some CI agents ignore signals, and every child inherits that.  It does not
-    inherit a handler: one that does nothing keeps this process as it was started.  Ctrl-C alone must work in it too.
+    A child inherits that a signal is ignored, but no handler: one that does nothing keeps this process as it was.
     """
-    of_python = {signal.SIGPIPE, signal.SIGXFSZ}  # which it ignores itself, but not for its children
-    for number in signal.valid_signals() - of_python:
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
         if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else _do_nothing)
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else lambda *_: None)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-
-def _do_nothing(_number: int, _frame: object) -> None:
-    """Handle a signal that was ignored when the tests started."""
-
-
-def _guard_sockets() -> None:
-    def guarded(method: Callable[..., Any], address: Callable[..., object]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            target = address(*args)
-            if not _is_local(target):
-                _escapes.append(f"{method.__name__} {target!r}")
-                raise PermissionError(f"Tests stay on this machine: {method.__name__} {target!r}")
-            return method(*args, **kwargs)
-
-        return call
-
-    for name in ("connect", "connect_ex", "bind"):
-        setattr(socket.socket, name, guarded(getattr(socket.socket, name), lambda sock, to: _internet(sock, to)))
-    setattr(socket.socket, "sendto", guarded(socket.socket.sendto, lambda sock, *args: _internet(sock, args[-1])))  # noqa: B010
-    for name in ("getaddrinfo", "gethostbyname", "gethostbyname_ex"):
-        setattr(socket, name, guarded(getattr(socket, name), lambda host, *_: host))
-
-
-def _internet(sock: socket.socket, address: Any) -> object:
-    """The host of an internet address; None for other kinds of socket, which cannot leave the machine."""
-    return address[0] if sock.family in (socket.AF_INET, socket.AF_INET6) else None
 
 
 def _is_local(host: object) -> bool:

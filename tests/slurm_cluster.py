@@ -101,9 +101,6 @@ class Cluster:
             self.start_node(node)
         self.wait(lambda: self.ask("sinfo", "-h", "-o", "%T %D") == "idle 2", "nodes")
 
-    def _read(self, name: str) -> str:
-        return (self.folder / name).read_text(errors="replace") if (self.folder / name).exists() else ""
-
     def start_controller(self, *arguments: str) -> None:
         """The controller; with -c it forgets all jobs."""
         self._start("slurmctld", "slurmctld", "-D", *arguments)
@@ -122,14 +119,6 @@ class Cluster:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-    def end_processes(self, node: str) -> None:
-        """Kill what runs on a node, as a power failure does."""
-        for pid in _children(self.folder):
-            with contextlib.suppress(psutil.Error):
-                process = psutil.Process(pid)
-                if process.environ().get("SLURMD_NODENAME") == node or f"-N {node}" in " ".join(process.cmdline()):
-                    process.kill()
 
     def down(self) -> None:
         """End everything."""

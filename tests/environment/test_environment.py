@@ -287,8 +287,8 @@ def test_a_client_that_knows_proxies():
     with suppress(OSError):
         urllib.request.urlopen("http://example.org")
 
-def test_a_child_process():
-    subprocess.run(["git", "ls-remote", "https://example.org/x.git"], capture_output=True)
+def test_passes_as_a_child_process_reaches_nobody():
+    assert subprocess.run(["git", "ls-remote", "https://example.org/x.git"], capture_output=True).returncode
 
 def test_passes_on_loopback():
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
@@ -303,7 +303,7 @@ def test_a_component():
 """
 
 
-@pytest.mark.parametrize(("ci", "others"), [("", {"error": 4, "skipped": 1}), ("true", {"error": 5})])
+@pytest.mark.parametrize(("ci", "others"), [("", {"error": 3, "skipped": 1}), ("true", {"error": 4})])
 @pytest.mark.slow
 def test_tests_cannot_reach_the_network(tmp_path: Path, ci: str, others: dict[str, int]) -> None:
     (tmp_path / "tests").mkdir()
