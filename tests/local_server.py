@@ -3,12 +3,10 @@
 import itertools
 import json
 import secrets
-import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Thread
 from types import SimpleNamespace
-from typing import Any
 
 import httpx
 from werkzeug.exceptions import HTTPException
@@ -18,12 +16,6 @@ from werkzeug.wrappers import Request, Response
 
 #: Start of the paths of files in a storage.
 STORAGE = "/_storage/"
-
-
-class LimitedRequest(Request):
-    """A request whose body is limited to 1 MB."""
-
-    max_content_length = 1 << 20
 
 
 #: What answers within this process, by a port that nothing listens on.
@@ -61,12 +53,8 @@ class LoopbackServer:
     Requests of this process reach it without a socket, unless it has to ``listen`` for those of others.
     """
 
-    def __init__(
-        self, answer: Callable[[Request], Response], port: int = 0, *, name: str, listen: bool = False
-    ) -> None:
-        """Listen on ``port``, so that addresses written down stay valid; on any free port if it is taken."""
-
-        @LimitedRequest.application
+    def __init__(self, answer: Callable[[Request], Response], *, listen: bool = False) -> None:
+        @Request.application
         def application(request: Request) -> Response:
             # Of a fault that closes the connection.
             request.environ.setdefault("werkzeug.socket", SimpleNamespace(shutdown=lambda _: None))
@@ -75,10 +63,9 @@ class LoopbackServer:
         self._server: _QuietServer | None = None
         self.port = next(_ports)
         if listen:
-            with _listen(port) as listener:
-                self._server = _QuietServer("127.0.0.1", 0, application, _QuietHandler, fd=listener.fileno())
+            self._server = _QuietServer("127.0.0.1", 0, application, _QuietHandler)
             self.port = self._server.port
-            Thread(target=self._server.serve_forever, args=(0.05,), name=name, daemon=True).start()
+            Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         else:
             _answering[self.port] = httpx.WSGITransport(application)
         self.url = f"http://127.0.0.1:{self.port}"
@@ -115,24 +102,16 @@ class ApiError(HTTPException):
     """A response with a status of 400 or more, in GitHub's words."""
 
     def __init__(
-        self, status: int, message: str, errors: Sequence[object] = (), headers: Mapping[str, str] | None = None,
+        self, status: int, message: str, headers: Mapping[str, str] | None = None,
         docs: str = "https://docs.github.com/rest",
     ) -> None:  # fmt: skip
-        content: dict[str, Any] = {"message": message, "documentation_url": docs, "status": str(status)}
-        if errors:
-            content["errors"] = list(errors)
+        content = {"message": message, "documentation_url": docs, "status": str(status)}
         super().__init__(message, json_response(content, status, headers))
 
 
 def not_found() -> ApiError:
     """Return the error for an object that does not exist or that the caller may not see."""
     return ApiError(404, "Not Found")
-
-
-def invalid(resource: str, *, field: str = "", code: str = "custom", message: str = "") -> ApiError:
-    """Return the error 422 for one field."""
-    error = {"resource": resource, "code": code, "field": field, "message": message}
-    return ApiError(422, "Validation Failed", [{name: value for name, value in error.items() if value}])
 
 
 class Storage:
@@ -155,15 +134,6 @@ class Storage:
         if now > expires:
             return Response("<Error><Code>AuthenticationFailed</Code></Error>", 403, content_type="application/xml")
         return file_response(request, data, media_type)
-
-
-def _listen(port: int) -> socket.socket:
-    try:
-        return socket.create_server(("127.0.0.1", port))
-    except OSError:
-        if not port:
-            raise
-        return _listen(0)
 
 
 class _QuietHandler(WSGIRequestHandler):

@@ -9,11 +9,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
-from urllib.parse import quote
 
 from local_server import LoopbackServer
-from werkzeug.exceptions import HTTPException
-from werkzeug.routing import Map, Rule
 from werkzeug.wrappers import Request, Response
 
 from runbook_lib.practice.registry import REPOSITORY, Month, image_of, months
@@ -24,16 +21,6 @@ CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar"
 
 _VERSION = {"Docker-Distribution-Api-Version": "registry/2.0"}
-_ROUTES = Map(
-    [
-        Rule("/token", endpoint="token"),
-        Rule("/v2/", endpoint="base"),
-        Rule("/v2/<path:name>/tags/list", endpoint="tags"),
-        Rule("/v2/<path:name>/manifests/<reference>", endpoint="manifest"),
-        Rule("/v2/<path:name>/blobs/<reference>", endpoint="blob"),
-    ],
-    merge_slashes=False,
-).bind("127.0.0.1")
 
 
 @dataclass(frozen=True)
@@ -97,32 +84,31 @@ def _blob(media_type: str, document: Mapping[str, object]) -> Blob:
 class RegistryServer(LoopbackServer):
     """The registry.  ``stored`` is what it serves; by default the images of all practice months."""
 
-    def __init__(self, port: int = 0, stored: RegistryContent | None = None, *, listen: bool = False) -> None:
+    def __init__(self, stored: RegistryContent | None = None, *, listen: bool = False) -> None:
         self._stored = stored or content()
-        super().__init__(self.answer, port, name="practice registry", listen=listen)
+        super().__init__(self.answer, listen=listen)
 
     def answer(self, request: Request) -> Response:
         """Answer one request."""
-        try:
-            endpoint, parts = _ROUTES.match(request.path, request.method)
-        except HTTPException:
-            return _error(404, "NOT_FOUND", "no such page")
-        if endpoint == "token":
+        if request.path == "/token":
             return _issue_token(request)
-        name = parts.get("name", "")
+        match = re.fullmatch(r"/v2/(.+)/(tags|manifests|blobs)/(.+)", request.path)
+        name, kind, reference = match.groups() if match else ("", "", "")
         if request.headers.get("Authorization") != f"Bearer {_token_for(name)}":
             return self._challenge(name)
-        if endpoint == "base":
+        if not match:
             return _json({})
         if name != REPOSITORY:
-            return _error(404, "NAME_UNKNOWN", "repository name not known to registry", {"name": name})
-        if endpoint == "tags":
-            return self._list_tags(request)
-        if endpoint == "manifest":
-            return self._get_manifest(request, parts["reference"])
-        if blob := self._stored.blobs.get(parts["reference"]):
-            return _content(blob, "application/octet-stream")
-        return _error(404, "BLOB_UNKNOWN", "blob unknown to registry", {"digest": parts["reference"]})
+            return _error(404, "NAME_UNKNOWN", "repository name not known to registry")
+        if kind == "tags":
+            return _json({"name": REPOSITORY, "tags": sorted(self._stored.tags)})
+        digest = self._stored.tags.get(reference, reference)
+        held = self._stored.manifests if kind == "manifests" else self._stored.blobs
+        if (blob := held.get(digest)) is None:
+            return _error(404, "MANIFEST_UNKNOWN" if kind == "manifests" else "BLOB_UNKNOWN", "unknown to registry")
+        headers = _VERSION | {"Docker-Content-Digest": blob.digest}
+        media_type = blob.media_type if kind == "manifests" else "application/octet-stream"
+        return Response(blob.data, headers=headers, content_type=media_type)
 
     def _challenge(self, name: str) -> Response:
         challenge = f'Bearer realm="{self.url}/token",service="practice-registry"'
@@ -131,28 +117,6 @@ class RegistryServer(LoopbackServer):
         response = _error(401, "UNAUTHORIZED", "authentication required")
         response.headers["WWW-Authenticate"] = challenge
         return response
-
-    def _list_tags(self, request: Request) -> Response:
-        last = request.args.get("last", "")
-        tags = [tag for tag in sorted(self._stored.tags) if tag > last]
-        count = request.args.get("n", str(len(tags)))
-        if not count.isdecimal():
-            return _error(400, "PAGINATION_NUMBER_INVALID", "invalid number of results requested", {"n": count})
-        page = tags[: int(count)]
-        response = _json({"name": REPOSITORY, "tags": page})
-        if page and len(page) < len(tags):
-            response.headers["Link"] = f'</v2/{REPOSITORY}/tags/list?last={quote(page[-1])}&n={count}>; rel="next"'
-        return response
-
-    def _get_manifest(self, request: Request, reference: str) -> Response:
-        manifest = self._stored.manifests.get(self._stored.tags.get(reference, reference))
-        if manifest is None:
-            return _error(404, "MANIFEST_UNKNOWN", "manifest unknown", {"reference": reference})
-        accepted = request.accept_mimetypes
-        if accepted and not accepted.quality(manifest.media_type):
-            message = f"the manifest is {manifest.media_type}, which the Accept header does not name"
-            return _error(404, "MANIFEST_UNKNOWN", message)
-        return _content(manifest, manifest.media_type)
 
 
 def _issue_token(request: Request) -> Response:
@@ -170,12 +134,8 @@ def _token_for(name: str) -> str:
     return hashlib.sha256(f"practice token for {name}".encode()).hexdigest()
 
 
-def _content(blob: Blob, media_type: str) -> Response:
-    return Response(blob.data, headers=_VERSION | {"Docker-Content-Digest": blob.digest}, content_type=media_type)
-
-
-def _error(status: int, code: str, message: str, detail: Mapping[str, str] | None = None) -> Response:
-    return _json({"errors": [{"code": code, "message": message, "detail": detail}]}, status)
+def _error(status: int, code: str, message: str) -> Response:
+    return _json({"errors": [{"code": code, "message": message, "detail": None}]}, status)
 
 
 def _json(body: object, status: int = 200) -> Response:

@@ -22,20 +22,20 @@ def test_a_long_table_counts_the_rows_that_it_omits() -> None:
     assert "50 more rows" in view.text.splitlines()[-1]
 
 
-def test_a_diff_numbers_its_lines_and_keeps_the_signs() -> None:
-    text = diff([Edit("pin", "a\nb\nc\n", "a\nB\nc\n")])
-    rows = re.findall(r"<td[^>]*>(\d*)</td><td[^>]*>(\d*)</td><td[^>]*>([^<]*)</td>", display.diff(text).html)
-    assert ("2", "", "-b") in rows
-    assert ("", "2", "+B") in rows
-    assert ("3", "3", " c") in rows
-    assert display.diff(text).text == text.removesuffix("\n")
-    assert "<strong>pin</strong>" in display.diff(text).html
-
-
-def test_a_line_of_a_file_that_looks_like_the_head_of_a_diff_is_a_line() -> None:
-    text = diff([Edit("pin", "a\n-- x\nb\n", "a\n++ y\nb\n")])
-    rows = re.findall(r"<td[^>]*>(\d*)</td><td[^>]*>(\d*)</td><td[^>]*>([^<]*)</td>", display.diff(text).html)
-    assert {("2", "", "--- x"), ("", "2", "+++ y")} <= set(rows)
+@pytest.mark.parametrize(
+    ("before", "after", "shown"),
+    [
+        ("a\nb\nc\n", "a\nB\nc\n", {("2", "", "-b"), ("", "2", "+B"), ("3", "3", " c")}),
+        # A line of a file may look like the head of a diff.
+        ("a\n-- x\nb\n", "a\n++ y\nb\n", {("2", "", "--- x"), ("", "2", "+++ y")}),
+    ],
+)
+def test_a_diff_numbers_its_lines_and_keeps_the_signs(before: str, after: str, shown: set[tuple[str, ...]]) -> None:
+    text = diff([Edit("pin", before, after)])
+    view = display.diff(text)
+    assert shown <= set(re.findall(r"<td[^>]*>(\d*)</td><td[^>]*>(\d*)</td><td[^>]*>([^<]*)</td>", view.html))
+    assert view.text == text.removesuffix("\n")
+    assert "<strong>pin</strong>" in view.html
 
 
 def test_an_address_becomes_a_link_and_the_dot_after_it_does_not() -> None:

@@ -1,15 +1,8 @@
-"""The real search against simulated runs: ``python tests/bench/simulate_bisect.py SCENARIO.toml --seeds N``."""
+"""The real search against simulated runs."""
 
-import argparse
-import json
-import math
 import random
-import statistics
-import sys
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from runbook_lib.bisect.search import Conclusion, Point, Problem, Trial, advance
@@ -30,11 +23,9 @@ class Scenario:
 
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> "Scenario":
-        """Read a scenario; unknown keys are ignored.  Raises KeyError, TypeError or ValueError."""
+        """Read a scenario."""
         values = {**_DEFAULTS, **data}
         tags, components, culprits = (tuple(values[key]) for key in ("tags", "components", "culprits"))
-        if unknown := sorted(set(culprits) - set(components)):
-            raise ValueError(f"culprits has {', '.join(unknown)}, which components does not have")
         problem = Problem(tags, components, values["higher_is_better"], values["budget"])
         good = (values["good"]["mean"], values["good"]["cv"], 1.0)
         bad = tuple((mean, cv, weight) for mean, cv, weight in values["bad"]["modes"])
@@ -62,41 +53,3 @@ def search(scenario: Scenario, seed: int) -> tuple[Conclusion, list[Trial]]:
     while isinstance(answer := advance(scenario.problem, ledger), Point):
         ledger.append(Trial(answer, scenario.run(answer, generator)))
     return answer, ledger
-
-
-def simulate(scenario: Scenario, seeds: Sequence[int]) -> dict[str, int]:
-    """Return how often the search is right, wrong and undecided, and the runs that it took."""
-    result = {"version": 1, "seeds": len(seeds), "right": 0, "wrong": 0, "undecided": 0}
-    runs = []
-    for seed in seeds:
-        conclusion, ledger = search(scenario, seed)
-        result[scenario.judge(conclusion)] += 1
-        runs.append(len(ledger))
-    return result | {"median_runs": math.ceil(statistics.median(runs)), "most_runs": max(runs)}
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return 0, or 2 for an invalid scenario."""
-    parser = argparse.ArgumentParser(prog="python tests/bench/simulate_bisect.py", description=__doc__)
-    parser.add_argument("scenario", type=Path, help="a TOML file; docs/bisect.md describes it")
-    parser.add_argument("--seeds", type=int, default=100, help="number of simulated searches (default: 100)")
-    parser.add_argument("--first-seed", type=int, default=0, help="the first seed (default: 0)")
-    parser.add_argument("--json", action="store_true", help="print JSON for machines")
-    options = parser.parse_args(arguments)
-    if options.seeds < 1:
-        parser.error("--seeds must be at least 1")
-    try:
-        scenario = Scenario.read(tomllib.loads(options.scenario.read_text("utf-8")))
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        print(f"{options.scenario} is not a scenario as docs/bisect.md describes it: {error!r}", file=sys.stderr)
-        return 2
-    result = simulate(scenario, range(options.first_seed, options.first_seed + options.seeds))
-    if options.json:
-        print(json.dumps(result))
-    else:
-        print("\n".join(f"{name:12} {number}" for name, number in result.items() if name != "version"))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

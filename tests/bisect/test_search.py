@@ -1,8 +1,10 @@
 """The search: its steps on plain cases, its limits, and the same answer for the same ledger."""
 
 import random
+from collections import Counter
 
 import pytest
+from bench_bisect import TENSORRT_LLM
 from hypothesis import given
 from hypothesis import strategies as st
 from simulate_bisect import Scenario, search
@@ -109,3 +111,21 @@ def test_components_that_all_cannot_be_verified_leave_the_tag_and_suspects() -> 
         value = None if answer.restored else {"a": 1.0, "b": 0.0}[answer.tag]
         ledger.append(Trial(answer, value))
     assert (answer.verdict, answer.suspects) == ("tag only", ("nccl", "cudnn"))
+
+
+def test_the_bimodal_case_names_nccl() -> None:
+    case = Scenario.read(TENSORRT_LLM)
+    found = [search(case, seed) for seed in range(500, 540)]
+    assert Counter(case.judge(conclusion) for conclusion, _ in found)["right"] >= 38
+    assert sorted(len(ledger) for _, ledger in found)[20] <= 30
+
+
+def test_a_break_without_noise_between_twelve_tags_takes_few_runs() -> None:
+    tags = [f"25.{month:02}-py3" for month in range(1, 13)]
+    for changed in tags[1:]:
+        case = scenario(
+            tags=tags, components=(), culprits=(), changed_at=changed, higher_is_better=True,
+            good={"mean": 1, "cv": 0}, bad={"modes": [[0, 0, 1]]},
+        )  # fmt: skip
+        conclusion, ledger = search(case, 1)
+        assert (case.judge(conclusion), len(ledger) <= 14) == ("right", True)

@@ -1,12 +1,46 @@
-"""The pull requests of the forge's API."""
+"""The account of the caller, the repository, its commits and its pull requests, in the forge's API."""
 
-from local_server import json_response
+from local_server import ApiError, json_response
 from werkzeug.wrappers import Response
 
 from github_server import shapes
 from github_server.api import ApiCall, Route
-from github_server.diff import file_changes
 from runbook_lib.practice.store import Record
+
+
+def _get_user(call: ApiCall) -> Response:
+    return json_response(shapes.account(call.hub, call.require_account(), "own_account"))
+
+
+def _get_repository(call: ApiCall) -> Response:
+    may_write = call.caller is not None and call.caller.may_write
+    permissions = {"admin": False, "maintain": False, "push": may_write, "triage": may_write, "pull": True}
+    more = {"permissions": permissions, "network_count": 0, "subscribers_count": 0}
+    return json_response(shapes.repository(call.hub, call.hub.owner) | more)
+
+
+def _list_commits(call: ApiCall) -> Response:
+    query = call.request.args
+    paths = filter(None, [query.get("path")])
+    tip = call.hub.resolve(query.get("sha") or "main")
+    commits = call.hub.home.git("--literal-pathspecs", "log", "--format=%H", tip, "--", *paths).split()
+    return call.page(commits, lambda sha: shapes.commit(call.hub, sha))
+
+
+def _compare(call: ApiCall, base: str, head: str) -> Response:
+    hub, old, new = call.hub, call.hub.resolve(base), call.hub.resolve(head)
+    ahead, behind = hub.home.log(old, new), hub.home.log(new, old)
+    fork_point = hub.home.tried("merge-base", old, new)
+    if not fork_point:
+        raise ApiError(404, f"No common ancestor between {base} and {head}.")
+    commits, headers = call.select_page(ahead)
+    content = shapes.shape(
+        hub, "compare", address=f"{base}...{head}", base=old, head=new, ahead=len(ahead), behind=len(behind),
+        status="diverged" if ahead and behind else "ahead" if ahead else "behind" if behind else "identical",
+        base_commit=shapes.commit(hub, old), merge_base_commit=shapes.commit(hub, fork_point),
+        commits=[shapes.commit(hub, sha) for sha in commits],
+    )  # fmt: skip
+    return json_response(content, headers=headers)
 
 
 def _list_pulls(call: ApiCall) -> Response:
@@ -28,30 +62,32 @@ def _create_pull(call: ApiCall) -> Response:
 
 
 def _get_pull(call: ApiCall, pull_number: int) -> Response:
-    return json_response(_in_full(call, call.hub.ticket(pull_number, is_pull=True)))
-
-
-def _in_full(call: ApiCall, pull: Record) -> shapes.Json:
-    """Return the pull request; GitHub computes its merge on the first request, and shows it from the second on."""
+    """Show a pull request; GitHub computes its merge on the first request, and shows it from the second on."""
+    pull = call.hub.ticket(pull_number, is_pull=True)
     before = Record(**vars(pull) | {"mergeable": None})
     is_new = pull.state == "open" and call.hub.merge(pull)
-    return shapes.pull_in_full(call.hub, before if is_new else pull)
+    return json_response(shapes.pull_in_full(call.hub, before if is_new else pull))
 
 
 def _update_pull(call: ApiCall, pull_number: int) -> Response:
     call.forge.update_pull(pull_number, call.fields()["body"])
-    return json_response(_in_full(call, call.hub.ticket(pull_number, is_pull=True)))
+    return _get_pull(call, pull_number)
 
 
 def _list_files(call: ApiCall, pull_number: int) -> Response:
-    pull, hub = call.hub.ticket(pull_number, is_pull=True), call.hub
-    files, patches = file_changes(hub.home, f"{pull.base_sha}...{pull.head_sha}"), hub.files(pull_number)
-    return call.page(files, lambda file: shapes.file_change(hub, file, pull.head_sha) | {"patch": patches[file.path]})
+    head = call.hub.ticket(pull_number, is_pull=True).head_sha
+    files = list(call.hub.files(pull_number).items())
+    return call.page(files, lambda file: shapes.file_change(call.hub, *file, head))
 
 
-_PULLS = "/repos/<owner>/<repo>/pulls"
+_REPOSITORY = "/repos/<owner>/<repo>"
+_PULLS = f"{_REPOSITORY}/pulls"
 _PULL = f"{_PULLS}/<number:pull_number>"
 ROUTES = (
+    Route("GET", "/user", _get_user),
+    Route("GET", _REPOSITORY, _get_repository),
+    Route("GET", f"{_REPOSITORY}/commits", _list_commits),
+    Route("GET", f"{_REPOSITORY}/compare/<path:base>...<path:head>", _compare),
     Route("GET", _PULLS, _list_pulls),
     Route("POST", _PULLS, _create_pull),
     Route("GET", _PULL, _get_pull),

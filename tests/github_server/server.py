@@ -14,28 +14,21 @@ from pathlib import Path
 from typing import Any, Self
 
 import token_rights
-from local_server import (
-    STORAGE,
-    ApiError,
-    LoopbackServer,
-    NumberConverter,
-    json_response,
-    not_found,
-)
+from local_server import STORAGE, ApiError, LoopbackServer, NumberConverter, json_response, not_found
 from people import InvalidRequest
 from token_rights import TOKENS, Token
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map, Rule
 from werkzeug.wrappers import Request, Response
 
-from github_server import actions, code, pulls, tickets
+from github_server import actions, pulls, tickets
 from github_server.api import ApiCall, Route, ServedForge
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice.runs import PracticeRefusal
 from runbook_lib.practice.store import Store
 
 VERSION = "2022-11-28"
-ROUTES = (*code.ROUTES, *pulls.ROUTES, *tickets.ROUTES, *actions.ROUTES)
+ROUTES = (*pulls.ROUTES, *tickets.ROUTES, *actions.ROUTES)
 _RULES = Map(
     [Rule(route.path, methods=[route.method], endpoint=route) for route in ROUTES],
     converters={"number": NumberConverter},
@@ -96,19 +89,16 @@ class Forge:
     ) -> None:  # fmt: skip
         """Serve the bare git repository ``remote``; ``state`` is the forge's SQLite file.
 
-        ``forks`` are the bare repositories of other owners.  The previous port is used if it is free.
+        ``forks`` are the bare repositories of other owners.
         """
         self.hub = ServedForge(Store(state), remote, Path("/"), clock, forks)
         self._faults: list[Fault] = []
         self.tokens: dict[str, Token] = dict(TOKENS)
         with self.hub.store.transaction() as stored:
             self.hub.private = getattr(stored, "private", False)
-            # A test may exchange `answer` later.
-            self._server = LoopbackServer(
-                lambda request: self.answer(request), getattr(stored, "port", 0), name="practice forge", listen=listen
-            )
-            stored.port = self._server.port
-            self.hub.address = self.url = self._server.url
+        # A test may exchange `answer` later.
+        self._server = LoopbackServer(lambda request: self.answer(request), listen=listen)
+        self.hub.address = self.url = self._server.url
 
     def close(self) -> None:
         """Stop serving; the state is kept."""

@@ -4,6 +4,7 @@
 which the tests check every answer.
 """
 
+import hashlib
 import json
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
@@ -14,7 +15,6 @@ from typing import Any
 from urllib.parse import quote
 
 from github_server.api import ServedForge
-from github_server.diff import FileChange, file_changes
 from runbook_lib.practice import ci
 from runbook_lib.practice.runs import RUNNERS, ListedJob
 from runbook_lib.practice.store import ACCOUNTS, COPY_PR_BOT, PracticeAccount, Record
@@ -181,13 +181,17 @@ def pull(hub: ServedForge, ticket: Record, kind: str = "pull", **values: object)
 
 def pull_in_full(hub: ServedForge, ticket: Record) -> Json:
     """Return a pull request on its own."""
-    changes = file_changes(hub.home, f"{ticket.base_sha}...{ticket.head_sha}")
+    patches = hub.files(ticket.number).values()
     return pull(
         hub, ticket, "pull_in_full", is_merged=ticket.merged, mergeable_state=_mergeable_state(ticket),
         from_fork=ticket.head_owner != hub.owner, commits=len(hub.home.log(ticket.base_sha, ticket.head_sha)),
-        changed_files=len(changes), additions=sum(file.additions for file in changes),
-        deletions=sum(file.deletions for file in changes),
+        changed_files=len(patches), additions=_lines(patches, "+"), deletions=_lines(patches, "-"),
     )  # fmt: skip
+
+
+def _lines(patches: Iterable[str], sign: str) -> int:
+    """Return the number of lines that begin with a sign."""
+    return sum(line.startswith(sign) for patch in patches for line in patch.splitlines())
 
 
 def _mergeable_state(ticket: Record) -> str:
@@ -217,9 +221,14 @@ def commit(hub: ServedForge, sha: str) -> Json:
     )  # fmt: skip
 
 
-def file_change(hub: ServedForge, file: FileChange, sha: str) -> Json:
+def file_change(hub: ServedForge, path: str, patch: str, commit: str) -> Json:
     """Return a file of a diff."""
-    return shape(hub, "file", file, commit=sha, address=quote(file.path), lines=file.additions + file.deletions)
+    status = "added" if patch.startswith("@@ -0,0 ") else "removed" if " +0,0 @@" in patch[:50] else "modified"
+    return shape(
+        hub, "file", path=path, address=quote(path), commit=commit, status=status, patch=patch,
+        blob=hashlib.sha1(patch.encode()).hexdigest(), additions=_lines([patch], "+"), deletions=_lines([patch], "-"),
+        lines=_lines([patch], "+") + _lines([patch], "-"),
+    )  # fmt: skip
 
 
 def run(hub: ServedForge, run: Record) -> Json:

@@ -102,47 +102,40 @@ def test_the_clock_moves_on_with_sleep_and_with_each_command() -> None:
     assert COMMAND > CI_SECONDS  # who comes back finds a run of CI that has ended
 
 
-def test_a_folder_with_other_content_is_left_alone(home: Path) -> None:
+@pytest.mark.parametrize("extra", [(), ("practice-world.lock",)])
+def test_a_folder_with_other_content_is_left_alone(home: Path, extra: tuple[str, ...]) -> None:
     home.mkdir(parents=True)
-    (home / "thesis.txt").write_text("mine")
-    for extra in ((), ("practice-world.lock",)):
-        for name in extra:
-            (home / name).write_text("")
-        with pytest.raises(Refused, match="RUNBOOK_PRACTICE_HOME"):
-            open_world()
-        assert sorted(path.name for path in home.iterdir()) == sorted(["thesis.txt", *extra])
+    for name in ("thesis.txt", *extra):
+        (home / name).write_text("mine")
+    with pytest.raises(Refused, match="RUNBOOK_PRACTICE_HOME"):
+        open_world()
+    assert sorted(path.name for path in home.iterdir()) == sorted(["thesis.txt", *extra])
 
 
-def test_an_incomplete_world_is_reported(home: Path) -> None:
-    shutil.rmtree(open_world().checkout)
-    with pytest.raises(RunbookError, match=r"Megatron-LM.* Delete that folder"):
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("Megatron-LM", None, r"Megatron-LM.* Delete that folder"),
+        ("forge.sqlite", "not a database, " * 100, r"cannot be read: .*\. Delete that folder"),
+        ("practice-world.txt", "version 1", r"different version .* Delete that folder"),
+    ],
+)
+def test_a_world_that_is_incomplete_unreadable_or_old_is_reported(
+    home: Path, file: str, text: str | None, message: str
+) -> None:
+    shutil.rmtree(open_world().checkout) if text is None else open_world()
+    if text is not None:
+        for part in home.glob(f"{file}*"):
+            part.unlink()
+        (home / file).write_text(text)
+    with pytest.raises(RunbookError, match=message):
         open_world()
 
 
-def test_a_state_file_that_is_not_a_database_is_reported(home: Path) -> None:
-    open_world()
-    for file in home.glob("forge.sqlite*"):
-        file.unlink()
-    (home / "forge.sqlite").write_text("not a database, " * 100)
-    with pytest.raises(RunbookError, match=r"cannot be read: .*\. Delete that folder"):
-        open_world()
-
-
-def test_a_world_of_another_version_is_reported(home: Path) -> None:
-    open_world()
-    marker = home / "practice-world.txt"
-    marker.write_text(marker.read_text().replace(f"version {template.VERSION}", "version 1"))
-    with pytest.raises(RunbookError, match=r"different version .* Delete that folder"):
-        open_world()
-
-
-def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
+def test_a_world_that_cannot_be_created_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunbookError, match="RUNBOOK_PRACTICE_HOME"):
         open_world(tmp_path / "file/below")
-
-
-def test_without_git_it_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(RunbookError, match="git is not on PATH"):
         open_world()

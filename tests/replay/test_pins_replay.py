@@ -45,32 +45,18 @@ def planned(given: dict[str, str | None], target: str, image_type: str) -> dict[
     return lines
 
 
-# What people changed, from git's own diff ---------------------------------------------------------------------------
+# What people changed ---------------------------------------------------------------------------
 
 
 def people_changed(clone: Path, before: str, after: str) -> dict[str, dict[int, tuple[str, str]]]:
     """Line of the old file, old and new text, for each line of a dev pin's file that names the image."""
-    paths = [VERSION["dev"], GITLAB, DOCKERFILE["dev"]]
     found: dict[str, dict[int, tuple[str, str]]] = {}
-    path, old, new, line = "", [], [], 0
-
-    def keep() -> None:
-        named = [(line + n, pair) for n, pair in enumerate(zip(old, new, strict=False)) if "nvidia/pytorch" in pair[0]]
-        if named:
-            found.setdefault(path, {}).update(named)
-
-    for text in Checkout.open(clone).git("diff", "--unified=0", before, after, "--", *paths).split("\n"):
-        if match := re.match(r"@@ -(\d+)", text):
-            keep()
-            line, old, new = int(match[1]), [], []
-        elif text.startswith("--- "):
-            keep()
-            path, old, new = text.removeprefix("--- a/"), [], []
-        elif text.startswith("-"):
-            old.append(text[1:])
-        elif text.startswith("+") and not text.startswith("+++ "):
-            new.append(text[1:])
-    keep()
+    old, new = (Checkout.open(clone).read([VERSION["dev"], GITLAB, DOCKERFILE["dev"]], ref) for ref in (before, after))
+    for path in old:
+        was = [(n, line) for n, line in enumerate((old[path] or "").split("\n"), 1) if "nvidia/pytorch" in line]
+        now = [line for line in (new[path] or "").split("\n") if "nvidia/pytorch" in line]
+        lines = {n: (line, other) for (n, line), other in zip(was, now, strict=True) if line != other}
+        found |= {path: lines} if lines else {}
     return found
 
 

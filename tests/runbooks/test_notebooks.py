@@ -222,16 +222,6 @@ def test_the_complete_loop_to_ready_to_merge(world: PracticeWorld) -> None:
 
 
 @pytest.mark.slow
-def test_a_refused_bump_changes_nothing(world: PracticeWorld) -> None:
-    told = written(world.home.parent / "decisions.yaml", broken="nosuch: x")
-    before = fingerprint(world)
-    result = execute("bump", tag=TAG, decisions=told)
-    assert result.state == "failed"
-    assert "No recipe runs nosuch@" in result.summary
-    assert fingerprint(world) == before
-
-
-@pytest.mark.slow
 def test_another_branch_and_the_other_type_bump_by_the_same_way(world: PracticeWorld) -> None:
     result = execute("bump", tag=TAG, base="core_r0.1.0", image_type="lts")
     assert result.state == "waiting", result.summary
