@@ -115,16 +115,14 @@ def test_one_red_change_or_another_cause_decides_nothing(
     assert "would decide" in result.sentence
 
 
-def test_a_failure_of_the_infrastructure_is_not_blamed_on_the_image() -> None:
-    assert Others([other(queue(5), PASSED)]).compare(FAILED, "flaky infrastructure").state == "unknown"
-
-
 @pytest.mark.parametrize("branch", ["main", queue(5), "pull-request/5"])
 def test_a_job_that_passes_elsewhere_is_new(branch: str) -> None:
     result = Others([other(branch, PASSED), other("main", FAILED)]).compare(FAILED)
     assert result.state == "new"
     assert result.sentence.startswith("new with this image: the job passes in CI run 0 of aaaaaaaaaa (")
     assert "1 hour earlier" in result.sentence
+    # A failure of the infrastructure is not blamed on the image.
+    assert Others([other(branch, PASSED)]).compare(FAILED, "flaky infrastructure").state == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -149,7 +147,6 @@ def test_two_red_changes_or_a_red_base_mean_that_it_fails_there(others: Sequence
     [
         (H100, "success", "failure", "new"),
         (GB200, "success", "failure", "failing"),
-        (GB200, "failure", "success", "new"),
         ((), "success", "failure", "unknown"),
         ((), "failure", "failure", "failing"),
     ],

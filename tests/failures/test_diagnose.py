@@ -14,7 +14,6 @@ from runbook_lib.practice.ci import Job
 from runbook_lib.text.redact import Redactor
 
 TEST = "gpt/gpt3_mcore_tp2_pp2 - latest"
-LAUNCHER = "tests/test_utils/python_scripts/launch_nemo_run_workload.py"
 
 
 def scan(data: bytes | str, name: str = "log", rank: int | None = None, step: int = 1 << 16) -> LogSummary:
@@ -93,17 +92,11 @@ def test_a_job_that_did_not_fail_is_not_triaged(conclusion: str) -> None:
     assert (found.kind, found.cause) == ("unknown", f"The job did not fail: it ended with {conclusion}.")
 
 
-def test_unavailable_logs_are_reported() -> None:
+def test_what_a_job_without_logs_says() -> None:
     said = "The artifact has expired. Run the job again."
     found = diagnose.conclude(FailedJob(TEST), [], problem=said)
     assert (found.kind, found.cause, found.evidence) == ("unknown", said, ())
-
-
-def test_a_job_without_logs_that_timed_out_hangs() -> None:
     assert diagnose.conclude(FailedJob(TEST, conclusion="timed_out"), []).kind == "hang"
-
-
-def test_a_cancelled_job_is_not_blamed() -> None:
     assert "cancelled" in find("training\n", conclusion="cancelled").cause
 
 
@@ -152,51 +145,6 @@ ERROR tests/unit_tests/moe/test_layer.py - ImportError: no
     assert "E       assert 2 == 1" in found.evidence
 
 
-#: By class, lines beside the examples of the rules; Megatron-LM's launchers run most of what has them again.
-FURTHER_LINES = {
-    "communication": [
-        "[rank2]:[E] Some NCCL operations have failed or timed out.",
-        "torch.distributed.DistNetworkError: The client socket has timed out",
-        "RuntimeError: The server socket has failed to listen on any local network address.",
-    ],
-    "flaky infrastructure": [
-        "requests: Connection reset by peer", "Unpack failed: incomplete input", "ssl: The read operation timed out",
-        "asyncio.exceptions.TimeoutError", "Connection broken: IncompleteRead", "basic_ios::clear: iostream error",
-        "curl: Temporary failure in name resolution", "Error deleting container: no such task",
-        "received unexpected HTTP status: 503 Service Unavailable", "urllib3: Read timed out. (read timeout=10)",
-        "The runner has received a shutdown signal.", "ERROR: Job failed (system failure): prepare environment",
-    ],
-    "CUDA error": ["For debugging consider passing CUDA_LAUNCH_BLOCKING=1", "Call to CUDA function failed."],
-    "crash": [
-        "Fatal: illegal instruction", "free(): invalid pointer", "free(): corrupted unsorted chunks",
-        "Fatal glibc error: pthread_mutex_lock", "malloc(): unaligned tcache chunk detected",
-        "!!!!!!! Segfault encountered !!!!!!!",
-    ],
-    "disk full": ["OSError: Disk quota exceeded"],
-    "golden drift": [
-        "E   AssertionError: Logprobs differ at index 3: -1.20000 vs -1.30000", "E   AssertionError: Token mismatch:",
-    ],
-    "hang": ["ERROR: Job failed: execution took longer than 1h0m0s seconds"],
-    "import error": [
-        "ImportError: /opt/te.so: undefined symbol: _ZN3c10",
-        "OSError: libnccl.so.3: cannot open shared object file: No such file",
-    ],
-    "regression": ["RuntimeError: Rank 3: Unexpected result nan (message='found NaN in local grad')"],
-    "shape": [
-        "AssertionError: 30 is not divisible by 4",
-        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x16 and 8x16)",
-        "\tsize mismatch for x.weight",
-    ],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("kind", "line"), [(kind, line) for kind, lines in FURTHER_LINES.items() for line in lines])
-def test_a_line_decides_the_class(kind: str, line: str) -> None:
-    found = find("training\n" * 3000 + f"{line}\n")
-    assert found.kind == kind
-    assert found.evidence[-1] == line
-
-
 # -- the root among many ----------------------------------------------------------------------------------------------
 
 
@@ -205,12 +153,6 @@ def test_the_root_is_not_a_consequence() -> None:
     found = find(died, NOISE + died, NOISE, raised(OOM), died)
     assert (found.kind, found.details["rank"]) == ("out of memory", "3")
     assert found.where == LogPosition("3/stderr.log", 3, 1)
-
-
-@pytest.mark.parametrize("banner", ["NCCL version 2.27.3+cuda13.0", "h4:77:900 [3] NCCL INFO Bootstrap : Using eth0"])
-def test_the_banners_of_nccl_are_no_part_of_the_exception_before_them(banner: str) -> None:
-    error = "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)"
-    assert find(raised(error, more=f"{banner}\n")).kind == find(raised(error)).kind == "missing data"
 
 
 def test_a_consequence_alone_means_flaky_infrastructure() -> None:
@@ -329,32 +271,23 @@ def test_drift_shows_expected_and_found_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "kind"),
+    ("trained", "values", "kind"),
     [
-        ("10.9, 10.8, 10.7", "golden drift"),
-        ("10.9, 10.8, nan", "regression"),
-        ("10.9, inf, 10.7", "regression"),
-        ("10.9, 10.8, 17.0", "regression"),
-        ("", "golden drift"),
+        ("", "10.9, 10.8, 10.7", "golden drift"),
+        ("", "10.9, 10.8, nan", "regression"),
+        ("", "10.9, inf, 10.7", "regression"),
+        ("", "10.9, 10.8, 17.0", "regression"),
+        ("", "", "golden drift"),
+        ("1.09E+01 1.04E+01 2.0E+01", "10.9, 10.8, 10.7", "regression"),  # it diverges
+        ("1.09E+01 nan nan", "10.9, 10.8, 10.7", "regression"),
+        ("1.09E+01 1.04E+01 1.03E+01", "10.9, 10.8, 10.7", "golden drift"),
     ],
 )
-def test_drift_or_regression(values: str, kind: str) -> None:
-    found = find(DRIFT.replace("10.9, 10.8, 10.7", values))
+def test_drift_or_regression(trained: str, values: str, kind: str) -> None:
+    log = "".join(PROGRESS.format(step, loss) for step, loss in enumerate(trained.split(), 1)) + DRIFT
+    found = find(log.replace("10.9, 10.8, 10.7", values))
     assert (found.kind, found.retry) == (kind, False)
     assert find(DRIFT.replace("lm loss", "iteration-time").replace("10.9, 10.8, 10.7", "99")).kind == "golden drift"
-
-
-@pytest.mark.parametrize(
-    ("losses", "kind"),
-    [
-        (("1.09E+01", "1.04E+01", "2.0E+01"), "regression"),
-        (("1.09E+01", "nan", "nan"), "regression"),
-        (("1.09E+01", "1.04E+01", "1.03E+01"), "golden drift"),
-    ],
-)
-def test_a_loss_that_diverges(losses: tuple[str, ...], kind: str) -> None:
-    trained = "".join(PROGRESS.format(step, loss) for step, loss in enumerate(losses, 1))
-    assert find(trained + DRIFT).kind == kind
 
 
 # -- how logs look ----------------------------------------------------------------------------------------------------
@@ -425,12 +358,6 @@ def test_evidence_is_short_and_has_no_secret() -> None:
     assert "lines left out" in found.evidence[1]
 
 
-def test_the_summary_of_torchrun_may_follow_a_traceback() -> None:
-    summary = "Failures:\n[1]:\n  rank      : 0 (local_rank: 0)\nRoot Cause (first observed failure):\n[0]:\n"
-    log = raised("ValueError: x") + summary + "  rank      : 9 (local_rank: 1)\n  exitcode  : -11 (pid: 3)\n"
-    assert (scan(log).first_rank, scan(log).exit_code) == ((9, 1), -11)
-
-
 @given(st.lists(st.binary(max_size=200), max_size=20), st.integers(1, 50))
 def test_any_bytes_are_scanned(pieces: list[bytes], step: int) -> None:
     assert find(b"\n".join(pieces), b"".join(pieces)).cause
@@ -443,33 +370,24 @@ def test_any_bytes_are_scanned(pieces: list[bytes], step: int) -> None:
 # -- the practice environment ------------------------------------------------------------------------------------
 
 
-def test_a_refused_deployment_is_reported() -> None:
-    job = Job("cicd-wait-in-queue", "queue", 0, 1, "failure", "refused")
-    found = diagnose.conclude(FailedJob(job.name), [scan(evidence.log(job))])
-    assert "deployment was refused" in found.cause
-
-
-def test_two_ranks_do_not_explain_the_death_of_a_third() -> None:
-    job = Job(TEST, "functional", 0, 1, "failure", "memory")
-    found = diagnose.conclude(FailedJob(TEST), [scan(evidence.log(job))])
+def test_the_logs_of_the_practice_environment() -> None:
+    queue = Job("cicd-wait-in-queue", "queue", 0, 1, "failure", "refused")
+    assert "deployment was refused" in diagnose.conclude(FailedJob(queue.name), [scan(evidence.log(queue))]).cause
+    # Two ranks do not explain the death of a third.
+    found = diagnose.conclude(FailedJob(TEST), [scan(evidence.log(Job(TEST, "functional", 0, 1, "failure", "memory")))])
     assert (found.kind, found.retry, found.details["rank"]) == ("unknown", False, "3")
 
 
 # -- a resumed run -----------------------------------------------------------------------------------------------------
 
 _TESTS = "tests/functional_tests/python_test_utils"
-_GOLDEN_CHECK = f"""\
-Running pytest checks against golden values
-{_TESTS}/test_pretraining_regular_pipeline.py::test_regular_pipeline
-"""
-_RESUME_CHECK = f"""\
-Running pytest 1st vs 2nd run comparison
-{_TESTS}/test_pretraining_resume_checkpoint_pipeline.py::test_resume_checkpoint_pipeline
-"""
-_RESUME_FRAMES = f"""\
-{_TESTS}/test_pretraining_resume_checkpoint_pipeline.py:79:
-{_TESTS}/test_pretraining_regular_pipeline.py:120:
-"""
+_GOLDEN = f"Running pytest checks against golden values\n{_TESTS}/test_pretraining_regular_pipeline.py::test_regular\n"
+_RESUME = (
+    f"Running pytest 1st vs 2nd run comparison\n{_TESTS}/test_pretraining_resume_checkpoint_pipeline.py::test_resume\n"
+)
+_FRAMES = (
+    f"{_TESTS}/test_pretraining_resume_checkpoint_pipeline.py:79:\n{_TESTS}/test_pretraining_regular_pipeline.py:120:\n"
+)
 _FAILED = "FAILED {}/test_pretraining_{}.py::test_{} - AssertionError: The following metrics failed: lm loss\n"
 _RESUME_FAILED = _FAILED.format(_TESTS, "resume_checkpoint_pipeline", "resume_checkpoint_pipeline")
 _GOLDEN_FAILED = _FAILED.format(_TESTS, "regular_pipeline", "regular_pipeline")
@@ -478,22 +396,18 @@ _GOLDEN_FAILED = _FAILED.format(_TESTS, "regular_pipeline", "regular_pipeline")
 @pytest.mark.parametrize(
     ("log", "kind"),
     [
-        (_GOLDEN_CHECK + DRIFT, "golden drift"),
-        (_GOLDEN_CHECK + DRIFT + _GOLDEN_FAILED, "golden drift"),
-        (_GOLDEN_CHECK + _RESUME_CHECK + DRIFT, "resume mismatch"),
-        (_GOLDEN_CHECK + _RESUME_CHECK + _RESUME_FRAMES + DRIFT + _RESUME_FAILED, "resume mismatch"),
-        (_RESUME_FRAMES + DRIFT, "resume mismatch"),
+        (_GOLDEN + DRIFT + _GOLDEN_FAILED, "golden drift"),
+        (_GOLDEN + _RESUME + DRIFT, "resume mismatch"),
+        (_GOLDEN + _RESUME + _FRAMES + DRIFT + _RESUME_FAILED, "resume mismatch"),
         (DRIFT + _RESUME_FAILED, "resume mismatch"),  # the end of a log
-        (_GOLDEN_CHECK + _RESUME_CHECK + _GOLDEN_CHECK + DRIFT, "golden drift"),  # the second repeat
-        (_GOLDEN_CHECK + _RESUME_CHECK + _GOLDEN_CHECK + DRIFT + _GOLDEN_FAILED, "golden drift"),
-        (_RESUME_CHECK + DRIFT.replace("10.9, 10.8, 10.7", "10.9, nan, nan"), "resume mismatch"),
-        (_GOLDEN_CHECK + _RESUME_CHECK + raised("RuntimeError: CUDA out of memory."), "out of memory"),
+        (_GOLDEN + _RESUME + _GOLDEN + DRIFT, "golden drift"),  # the second repeat
+        (_GOLDEN + _RESUME + _GOLDEN + DRIFT + _GOLDEN_FAILED, "golden drift"),
+        (_RESUME + DRIFT.replace("10.9, 10.8, 10.7", "10.9, nan, nan"), "resume mismatch"),
+        (_GOLDEN + _RESUME + raised("RuntimeError: CUDA out of memory."), "out of memory"),
     ],
 )
-@pytest.mark.parametrize("prefix", ["", "+ ", "2026-07-01T10:00:00.0000000Z "])
-def test_a_resumed_run_that_differs_from_its_first_run_is_not_drift(log: str, kind: str, prefix: str) -> None:
-    timed = "".join(f"{prefix if line.startswith('Running') else ''}{line}" for line in log.splitlines(keepends=True))
-    failure = find(timed, ranks=False)
+def test_a_resumed_run_that_differs_from_its_first_run_is_not_drift(log: str, kind: str) -> None:
+    failure = find(log, ranks=False)
     assert failure.kind == kind
     if kind == "resume mismatch":
         assert "lm loss" in failure.cause

@@ -2,7 +2,6 @@
 
 import random
 import re
-from collections import defaultdict, deque
 from functools import cache
 
 from hypothesis import given, settings
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 from labelled_failures import CASES, Case, diagnosed
 
 from runbook_lib.failures.failure import Failure
-from runbook_lib.failures.log_lines import split
 
 #: Lines that follow from a cause in any process, and explain nothing.
 CONSEQUENCES = (
@@ -46,12 +44,6 @@ PLAIN = [case for case in CASES if not _PREFIXED.search(case.log)]
 #: What these lines would explain: a cancelled step is the cause where there is no other, and a rank of another.
 _TAKES_ANY = {"cancelled", "unknown"}
 SOLID = [case for case in CASES if case.kind not in _TAKES_ANY]
-#: SGLang prints the rank before the header of a traceback alone.
-RANKED = [
-    case
-    for case in CASES
-    if case.rank is not None and " TP" not in case.log and len({split(line)[1] for line in case.log.split("\n")}) > 1
-]
 
 
 @cache
@@ -83,31 +75,13 @@ def coloured(log: str, chance: random.Random) -> str:
 
 
 @given(st.sampled_from(SOLID), st.randoms(use_true_random=False))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_consequences_and_chatter_change_no_verdict(case: Case, chance: random.Random) -> None:
     assert verdict(case.log) == verdict(disturbed(case, chance))
 
 
-def interleaved(log: str, chance: random.Random) -> str:
-    """Return the lines of all ranks between each other, each rank's in their order."""
-    lines: defaultdict[int | None, deque[str]] = defaultdict(deque)
-    for line in log.splitlines(keepends=True):
-        lines[split(line)[1]].append(line)
-    mixed = []
-    while any(lines.values()):
-        mixed.append(lines[chance.choice([rank for rank in lines if lines[rank]])].popleft())
-    return "".join(mixed)
-
-
-@given(st.sampled_from(RANKED), st.randoms(use_true_random=False))
-@settings(max_examples=60)
-def test_lines_of_ranks_between_each_other_change_no_verdict(case: Case, chance: random.Random) -> None:
-    mixed, alone = diagnosed(interleaved(case.log, chance)), diagnosed(case.log)
-    assert (mixed.kind, mixed.rank) == (alone.kind, alone.rank)
-
-
 @given(st.sampled_from(PLAIN), st.sampled_from(sorted(PREFIXES)), st.randoms(use_true_random=False))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_prefixes_and_colours_change_no_verdict(case: Case, launcher: str, chance: random.Random) -> None:
     prefixed = "".join(f"{PREFIXES[launcher]}{line}" for line in case.log.splitlines(keepends=True))
     assert verdict(coloured(prefixed, chance)) == verdict(case.log)

@@ -28,7 +28,8 @@ def test_equal_failures_are_counted_and_a_new_one_stands_out(tmp_path: Path) -> 
     assert sentence("Rank 0 failed with KeyError: 7.", tmp_path) == ""
     record(tmp_path, "20260101-a", "Rank 3 failed with KeyError: 12.", "https://x/2")
     record(tmp_path, "20260102-b", "Rank 5 failed with KeyError: 99.", "https://x/3")
-    record(tmp_path, "20260102-c", "Rank 5 failed with KeyError: 99.", "https://x/3")
+    for number in range(3):  # a run counts once
+        record(tmp_path, f"20260102-c{number}", "Rank 5 failed with KeyError: 99.", "https://x/3", f"job{number}")
     record(tmp_path, "20260103-d", "Rank 5 failed with ValueError: 1.", "https://x/4")
     last = "2026-01-02 in dev-26.04-py3 (https://x/3)"
     assert sentence("Rank 0 failed with KeyError: 7.", tmp_path) == f"seen 2 times in this archive, last on {last}"
@@ -51,9 +52,3 @@ def test_other_jobs_of_the_same_run_are_not_history(tmp_path: Path, job: str, ur
     record(tmp_path, "20260101-a", "KeyError: 12.", url, name, platform or "dgx_h100")
     current = Failure("job", "https://x/runs/7/job/1", "program error", "KeyError: 12.")
     assert history.sentence(history.read(tmp_path), current, "dgx_h100").startswith("seen 1 time") == is_history
-
-
-def test_a_run_counts_once(tmp_path: Path) -> None:
-    for number in range(3):
-        record(tmp_path, f"2026010{number + 1}-a", "KeyError: 12.", f"https://x/runs/6/job/{number}", f"job{number}")
-    assert str(sentence("KeyError: 7.", tmp_path)).startswith("seen 1 time ")

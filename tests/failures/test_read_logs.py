@@ -60,8 +60,10 @@ def find(store: stores.Store | None, *asked: JobLogs) -> tuple[Failure, ...]:
 # -- what says nothing ------------------------------------------------------------------------------------------------
 
 
-def test_no_jobs() -> None:
+def test_without_jobs_and_without_logs() -> None:
     assert find(stores.Store()) == ()
+    (found,) = find(None, JobLogs(JOB))
+    assert found.cause == "The job left neither an artifact nor a log."
 
 
 @pytest.mark.parametrize("texts", [{}, {"golden_values_dev.json": "{}"}, {"logs/nccl_debug.log": CAUSE}])
@@ -69,11 +71,6 @@ def test_an_artifact_without_logs(store: stores.Store, texts: Texts) -> None:
     (found,) = find(store, artifact(store, texts))
     assert (found.kind, found.evidence) == ("unknown", ())
     assert "no log" in found.cause
-
-
-def test_neither_artifact_nor_log() -> None:
-    (found,) = find(None, JobLogs(JOB))
-    assert found.cause == "The job left neither an artifact nor a log."
 
 
 @pytest.mark.parametrize(
@@ -142,18 +139,13 @@ def test_the_cause_is_found_in_any_log(store: stores.Store, place: str, ranges: 
     assert found.evidence == tuple(CAUSE.splitlines())
 
 
-def test_output_is_not_read_where_errors_suffice(store: stores.Store) -> None:
+@pytest.mark.parametrize("has_summary", [False, True])
+def test_no_more_is_read_than_the_cause_needs(store: stores.Store, has_summary: bool) -> None:
+    """Standard errors suffice, and of these that of the rank that torchrun saw fail first."""
     big = "".join(f"{number} {number * 7919 % 104729}\n" for number in range(200_000))
-    asked = artifact(store, all_ranks(out0=big, out1=big, out2=big, out3=big, err2=CAUSE))
-    (found,) = find(store, asked)
-    assert "the cause" in found.cause
-    assert store.sent < asked.size / 10
-
-
-def test_the_rank_that_torchrun_saw_fail_first_is_enough(store: stores.Store) -> None:
-    big = "".join(f"{number} {number * 7919 % 104729}\n" for number in range(200_000))
-    asked = artifact(store, all_ranks(err0=big + LOST, err1=big + LOST, err2="x\n" + CAUSE, err3=big + LOST))
-    (found,) = find(store, with_log(store, asked, f"{LOST}{SUMMARY}"))
+    more = {f"err{it}": big + LOST for it in (0, 1, 3)} if has_summary else {f"out{it}": big for it in range(4)}
+    asked = artifact(store, all_ranks(err2=CAUSE, **more))
+    (found,) = find(store, with_log(store, asked, f"{LOST}{SUMMARY}") if has_summary else asked)
     assert found.details["rank"] == "2"
     assert store.sent < asked.size / 10
 
@@ -185,26 +177,18 @@ def test_the_complete_log_is_read_where_nothing_else_has_a_cause(store: stores.S
     assert found.kind == "crash"
 
 
-def test_a_log_from_a_server_without_ranges(store: stores.Store) -> None:
-    store.ranges = False
-    store.faults.append(stores.Fault("storage", 200, times=0))
-    (found,) = find(store, with_log(store, JobLogs(JOB), CAUSE))
-    assert "the cause" in found.cause
-
-
-def test_the_last_repeat_and_its_last_attempt_come_first(store: stores.Store) -> None:
+def test_the_last_attempt_of_the_last_repeat_comes_first(store: stores.Store) -> None:
     old = f"{FRAME}ValueError: old\n"
     texts = {
-        rank(0, "err", repeat=2, attempt=9): old, rank(0, "err", repeat=10, attempt=2): old,
-        rank(0, "err", repeat=10, attempt=10): CAUSE,
-    }  # fmt: skip
+        rank(0, "err", 2, attempt=9): old,
+        rank(0, "err", 10, attempt=2): old,
+        rank(0, "err", 10, attempt=10): CAUSE,
+    }
     (found,) = find(store, artifact(store, texts))
     assert "the cause" in found.cause
-
-
-def test_an_earlier_attempt_is_read_where_the_last_has_no_cause(store: stores.Store) -> None:
+    # An earlier one is read where the last has no cause.
     texts = {rank(0, "err"): CAUSE, rank(0, "err", repeat=2): "fine\n", rank(0, "out", repeat=2): "fine\n"}
-    (found,) = find(store, artifact(store, texts))
+    (found,) = find(store, artifact(store, texts, 2))
     assert found.where is not None
     assert found.where.log == rank(0, "err")
 
@@ -271,22 +255,15 @@ def lay(folder: Path, texts: Texts) -> None:
         (folder / name).write_text(text)
 
 
-def test_a_folder(tmp_path: Path) -> None:
-    lay(tmp_path, all_ranks(err0=LOST, err2=CAUSE))
-    found = read_logs.diagnose_folder(tmp_path)
-    assert found.where == LogPosition(rank(2, "err"), 2, 1)
-    assert found.job == tmp_path.name
-
-
-def test_a_zip(tmp_path: Path) -> None:
+def test_a_folder_a_zip_and_a_single_log(tmp_path: Path) -> None:
+    lay(tmp_path / "folder", all_ranks(err0=LOST, err2=CAUSE))
+    found = read_logs.diagnose_folder(tmp_path / "folder")
+    assert (found.where, found.job) == (LogPosition(rank(2, "err"), 2, 1), "folder")
     for kind in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         members = {name: text.encode() for name, text in all_ranks(out3="talk\n" * 150_000 + CAUSE).items()}
         (tmp_path / "a.zip").write_bytes(stores.packed(members, kind))
         assert "the cause" in read_logs.diagnose_folder(tmp_path / "a.zip", JOB).cause
-
-
-def test_a_single_log(tmp_path: Path) -> None:
-    (tmp_path / "job.log").write_text(CAUSE)
+    lay(tmp_path, {"job.log": CAUSE})
     assert "the cause" in read_logs.diagnose_folder(tmp_path / "job.log", JOB).cause
 
 

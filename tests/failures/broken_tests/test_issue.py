@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runbook_lib.clients.github.models import Issue
@@ -58,11 +58,6 @@ def test_a_strangers_issue_is_not_used(association: str) -> None:
     assert choose(theirs, BROKEN, "someone") == theirs[0]  # the account of our own token
 
 
-@pytest.mark.parametrize("cause", ["see #12", "issue #12", "https://github.com/o/r/issues/12", "##7 and see #8"])
-def test_a_cause_from_a_log_names_no_issue(cause: str) -> None:
-    assert issue_of_reason(without_issues(f"it hangs: {cause}"), "o/r") is None
-
-
 def filed(failure: Failure | None = None, broken: Target = BROKEN, *, gitlab: bool = False) -> IssueFiled:
     pull = SimpleNamespace(pull=SimpleNamespace(url="https://x/pull"))
     source = SimpleNamespace(gitlab=gitlab)
@@ -108,6 +103,7 @@ def test_lines_of_an_internal_log_are_left_out() -> None:
     assert "a line of the log" not in told
 
 
+@settings(max_examples=40)
 @given(st.text(), st.lists(st.text(st.characters(exclude_characters="\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"))))
 def test_text_from_logs_stays_within_its_block(reason: str, lines: list[str]) -> None:
     told = filed(Failure("j", "", "hang", reason, tuple(lines)), Target("c", "p", "dev", "m", reason)).body
@@ -129,6 +125,8 @@ def test_the_issue_that_a_comment_names(told: str, expected: int | None) -> None
     assert issue_of_comment(told, "o/r") == expected
 
 
-def test_a_reason_from_a_log_names_no_issue() -> None:
+@pytest.mark.parametrize("cause", ["see #12", "issue #12", "https://github.com/o/r/issues/12", "##7 and see #8"])
+def test_a_reason_from_a_log_names_no_issue(cause: str) -> None:
+    assert issue_of_reason(without_issues(f"it hangs: {cause}"), "o/r") is None
     assert issue_of_reason("RuntimeError: frame #11: c10::Error", "o/r") is None
     assert issue_of_reason("hangs, see #12", "o/r") == 12

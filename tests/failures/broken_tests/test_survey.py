@@ -51,18 +51,12 @@ def test_a_bump_lists_quarantined_tests_and_offers_to_try_them(untracked: World)
     assert untracked.effects() == []
 
 
-def test_without_a_tag_and_a_decision_nothing_changes(untracked: World) -> None:
+def test_without_a_decision_and_in_a_preview_nothing_changes(untracked: World) -> None:
     before = untracked.state()
     run_survey(untracked)
-    assert (untracked.state(), untracked.effects()) == (before, [])
     assert untracked.outcome() == "No tag was given: 2 quarantined rows on main, 1 without an issue."
-    assert [entry["subject"] for entry in untracked.said("decision") if entry["question"] == "broken"] == [
-        f"gpt/{CASE}@dgx_h100"
-    ]
-
-
-def test_a_preview_shows_the_rows_and_changes_nothing(untracked: World) -> None:
-    before = untracked.state()
+    asked = {entry["question"]: entry["subject"] for entry in untracked.said("decision")}
+    assert asked["broken"] == f"gpt/{CASE}@dgx_h100"
     run_survey(untracked, broken=f"{CASE}@dgx_h100: it hangs", mode="preview")
     assert (untracked.state(), untracked.effects()) == (before, [])
     assert untracked.outcome().startswith(f"Preview: would file an issue for gpt/{CASE}@dgx_h100 (dev): ")
@@ -110,13 +104,10 @@ def test_a_test_is_re_enabled_in_a_pull_request_of_its_own(untracked: World) -> 
     assert (ran.passed, ran.failed, round(ran.bound, 2)) == (1, 0, 0.45)
 
 
-def test_a_test_that_runs_already_needs_no_pull_request(untracked: World) -> None:
+def test_a_test_that_runs_is_neither_re_enabled_nor_broken(untracked: World) -> None:
     run_survey(untracked, reenable="gpt3_mcore_te_tp4_pp1_long@dgx_h100: fixed")
     assert untracked.effects() == []
     assert untracked.outcome().startswith("No row changes; 2 quarantined rows on main")
-
-
-def test_without_a_run_only_a_quarantined_test_can_be_named(untracked: World) -> None:
     with pytest.raises(Refused, match=r"is not quarantined on main\. Give the tag"):
         run_survey(untracked, broken="gpt3_mcore_te_tp4_pp1_long@dgx_h100: it hangs")
 
