@@ -1,6 +1,7 @@
 """Requests with a deadline, a size limit, redirects that are judged, and further attempts."""
 
 import gzip
+import ssl
 import threading
 import tracemalloc
 import zlib
@@ -169,11 +170,35 @@ def test_json_is_read_by_its_letter() -> None:
             parse_json(text)
 
 
-@given(st.text(st.characters(codec="latin-1")))
-def test_any_retry_after_is_a_number_of_seconds(value: str) -> None:
-    assert 0 <= requested_pause(httpx.Headers([(b"Retry-After", value.encode("latin-1"))])) < 1e12
+CERTIFICATE = httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED]")
+CERTIFICATE.__cause__ = ssl.SSLCertVerificationError()
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "attempts"),
+    [
+        (httpx.ReadTimeout("slow"), "it did not answer in time", 3),
+        (httpx.ConnectTimeout(""), "it did not answer in time", 3),
+        (httpx.ConnectError("[Errno 111] Connection refused"), "Connection refused", 3),
+        (httpx.RemoteProtocolError(""), "the connection failed (RemoteProtocolError)", 3),
+        (httpx.ProxyError("407"), "the proxy refused the connection", 3),
+        (CERTIFICATE, "its TLS certificate is not accepted ([SSL: CERTIFICATE_VERIFY_FAILED]); a company's own CA", 1),
+    ],
+)
+def test_no_reply_is_a_clause(error: Exception, words: str, attempts: int) -> None:
+    asked: list[httpx.Request] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        raise error
+
+    with pytest.raises(NoReply) as caught:
+        client(handle).request("GET", HOME, {})
+    assert words in str(caught.value)
+    assert len(asked) == attempts
 
 
 @given(st.text(max_size=40))
-def test_any_location_is_joined_without_an_error(location: str) -> None:
-    assert isinstance(join(HOME, location), httpx.URL)
+def test_any_text_of_a_server_is_read(text: str) -> None:
+    assert isinstance(join(HOME, text), httpx.URL)
+    assert 0 <= requested_pause(httpx.Headers([(b"Retry-After", text.encode("latin-1", "replace"))])) < 1e12

@@ -12,7 +12,7 @@ import registry_server as images
 
 from runbook_lib.clients.registry.client import OciRegistry
 from runbook_lib.clients.registry.credentials import docker
-from runbook_lib.errors import CannotTell, RunbookError, Unreachable
+from runbook_lib.errors import CannotTell, Unreachable
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.world.image_lookup import verify_tag
@@ -122,12 +122,6 @@ def test_tags_are_read_to_the_last_page(fake: Fake) -> None:
 
     fake.answers[f"{BASE}/tags/list"] = page
     assert fake.registry().tags() == ["a", "b c", "d"]
-    assert fake.requests[0].url.params["n"] == "1000"
-
-
-def test_no_repository_and_no_tags_are_both_an_empty_list(fake: Fake) -> None:
-    fake.answers[f"{BASE}/tags/list"] = httpx.Response(404, json={"errors": [{"code": "NAME_UNKNOWN"}]})
-    assert fake.registry().tags() == []
     fake.answers[f"{BASE}/tags/list"] = httpx.Response(200, json={"name": "nvidia/pytorch", "tags": None})
     assert fake.registry().tags() == []
 
@@ -155,17 +149,6 @@ def test_the_address_of_a_registry(fake: Fake, image: str, told: str, origin: st
     OciRegistry.connect(ImageRef.parse(image), {"RUNBOOK_REGISTRY": told}, transport=transport).tags()
     repository = "library/a" if image == "docker.io/a" else "a"
     assert [str(request.url) for request in fake.requests] == [f"{origin}/v2/{repository}/tags/list?n=1000"]
-
-
-@pytest.mark.parametrize(
-    "address",
-    ["127.0.0.1:5001", "nvcr.io", "ftp://x", "https://", "https://me:secret@x", "https://x/v2", "https://x?a=secret"],
-)
-def test_a_wrong_address_is_refused_and_not_repeated(fake: Fake, address: str) -> None:
-    with pytest.raises(RunbookError, match="RUNBOOK_REGISTRY is not the URL of a registry") as refused:
-        fake.registry(RUNBOOK_REGISTRY=address)
-    assert "secret" not in str(refused.value)
-    assert fake.requests == []
 
 
 def challenge(realm: str) -> Handler:
@@ -294,28 +277,16 @@ def login(folder: Path, document: object) -> dict[str, str]:
 AUTH = {"auth": base64.b64encode(b"ada:pass:word").decode()}
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["ghcr.io", "https://ghcr.io", "https://ghcr.io/v2/", "ghcr.io/coreweave", "ghcr.io/coreweave/ml-containers/torch"],
-)
-def test_stored_docker_credentials_go_to_the_token_service(fake: Fake, tmp_path: Path, name: str) -> None:
-    fake.answers["*"] = challenge("https://ghcr.io/token")
+def test_where_credentials_of_docker_login_are_found(tmp_path: Path) -> None:
     other = {"auth": base64.b64encode(b"eve:no").decode()}
-    env = login(tmp_path, {"auths": {"ghcr.io/other": other, "nvcr.io": other, name: AUTH}})
-    assert ghcr(fake, env).tags() == ["26.04-py3"]
-    assert fake.tokens[0].headers["Authorization"] == f"Basic {AUTH['auth']}"
-
-
-def test_the_most_exact_entry_counts(tmp_path: Path) -> None:
-    other = {"auth": base64.b64encode(b"eve:no").decode()}
+    for name in ("ghcr.io", "https://ghcr.io", "https://ghcr.io/v2/", "ghcr.io/a", "ghcr.io/a/b"):
+        env = login(tmp_path, {"auths": {"ghcr.io/other": other, "nvcr.io": other, name: AUTH}})
+        assert docker("ghcr.io", "a/b", env).user == "ada", name
     env = login(tmp_path, {"auths": {"ghcr.io": other, "ghcr.io/a": other, "ghcr.io/a/b": AUTH}})
     for repository, user in (("a/b", "ada"), ("a/b/c", "ada"), ("a/c", "eve"), ("b", "eve")):
-        assert docker("ghcr.io", repository, env).user == user
+        assert docker("ghcr.io", repository, env).user == user  # the most exact entry
     assert not docker("nvcr.io", "a/b", env).secret
-
-
-def test_the_files_of_podman_are_known_too(tmp_path: Path) -> None:
-    (tmp_path / ".config/containers").mkdir(parents=True)
+    (tmp_path / ".config/containers").mkdir(parents=True)  # podman's
     (tmp_path / ".config/containers/auth.json").write_text(json.dumps({"auths": {"ghcr.io": AUTH}}))
     found = docker("ghcr.io", "a/b", {"HOME": str(tmp_path)})
     assert (found.user, found.secret) == ("ada", "pass:word")
@@ -364,11 +335,14 @@ def test_a_registry_that_requires_a_password_gets_it_only_over_tls(fake: Fake, t
     assert all("Authorization" not in request.headers for request in fake.requests if request.url.scheme == "http")
 
 
-def test_stale_credentials_are_named_by_where_they_stand(fake: Fake, tmp_path: Path) -> None:
+def test_credentials_that_are_not_accepted_are_named_by_where_they_stand(fake: Fake, tmp_path: Path) -> None:
     fake.answers["*"] = challenge("https://ghcr.io/token")
     fake.answers["/token"] = httpx.Response(401)
     with pytest.raises(Unreachable, match=r"come from .*config\.json: docker login ghcr\.io renews them"):
         ghcr(fake, login(tmp_path, {"auths": {"ghcr.io": AUTH}})).tags()
+    with pytest.raises(Unreachable, match="Renew NGC_API_KEY") as refused:
+        fake.registry(NGC_API_KEY="secret").tags()
+    assert "secret" not in str(refused.value)
 
 
 # What goes wrong
@@ -384,11 +358,7 @@ def test_stale_credentials_are_named_by_where_they_stand(fake: Fake, tmp_path: P
         (httpx.Response(403, json={}), "set NGC_API_KEY"),
         (httpx.Response(401), "unknown kind of login"),
         (httpx.Response(401, headers={"WWW-Authenticate": 'Basic realm="x"'}), "a password. If the image"),
-        (
-            httpx.Response(401, headers={"WWW-Authenticate": 'Bearer realm="file:///etc/passwd"'}),
-            "unknown kind of login",
-        ),
-        (httpx.Response(401, headers={"WWW-Authenticate": "Bearer"}), "unknown kind of login"),
+        (httpx.Response(401, headers={"WWW-Authenticate": 'Bearer realm="file:///x"'}), "unknown kind of login"),
         (httpx.Response(418, json={}), "HTTP 418"),
         (httpx.Response(307, headers={"Location": "/v2/again"}), "redirects without end"),
     ],
@@ -408,44 +378,6 @@ def test_a_token_that_is_none(fake: Fake, token: object) -> None:
     fake.answers["/token"] = httpx.Response(200, json=token)
     with pytest.raises(Unreachable, match="gave no usable token"):
         fake.registry().tags()
-
-
-def test_a_token_service_without_an_answer_is_named(fake: Fake) -> None:
-    def fail(request: httpx.Request) -> httpx.Response:
-        raise httpx.ConnectError("no")
-
-    fake.answers["*"] = challenge("https://far.example.com/token")
-    fake.answers["/token"] = fail
-    with pytest.raises(Unreachable, match=r"at far\.example\.com: the connection failed"):
-        fake.registry().tags()
-
-
-def test_a_key_that_is_not_accepted_is_named_and_not_shown(fake: Fake) -> None:
-    fake.answers["*"] = challenge("https://nvcr.io/token")
-    fake.answers["/token"] = httpx.Response(401, json={})
-    with pytest.raises(Unreachable, match="Renew NGC_API_KEY") as refused:
-        fake.registry(NGC_API_KEY="secret").tags()
-    assert "secret" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("error", "sentence"),
-    [
-        (httpx.ConnectError("[Errno 111] Connection refused"), "Connection refused"),
-        (httpx.ReadTimeout(""), "it did not answer in time"),
-        (httpx.ConnectTimeout(""), "it did not answer in time"),
-        (httpx.RemoteProtocolError(""), "RemoteProtocolError"),
-    ],
-)
-def test_a_network_that_fails(fake: Fake, error: httpx.RequestError, sentence: str) -> None:
-    def fail(request: httpx.Request) -> httpx.Response:
-        raise error
-
-    fake.answers["*"] = fail
-    check, _ = verify_tag(fake.registry(), TAG, BOTH)
-    assert check.status == "skipped"
-    assert sentence in check.detail
-    assert len(fake.requests) == 4
 
 
 @pytest.mark.parametrize("kind", ["manifest", "config", "no digest", "a short digest", "a weak digest"])
@@ -493,17 +425,11 @@ def test_manifests_without_sense(fake: Fake, document: object, sentence: str) ->
         fake.manifest(document).image(str(TAG))
 
 
-@pytest.mark.parametrize(
-    ("link", "sentence"),
-    [
-        ("<https://evil.example.com/tags>; rel=next", "another host, evil.example.com: not read"),
-        ("<//evil.example.com/tags>; rel=next", "another host"),
-        ("<//nvcr.io:port>; rel=next", "another host"),
-    ],
-)
-def test_pages_that_lead_elsewhere_are_not_read(fake: Fake, link: str, sentence: str) -> None:
-    fake.answers["*"] = httpx.Response(200, json={"tags": ["a"]}, headers={"Link": link})
-    with pytest.raises(CannotTell, match=sentence):
+@pytest.mark.parametrize("target", ["https://evil.example.com/tags", "//evil.example.com/tags", "//nvcr.io:port"])
+def test_pages_that_lead_elsewhere_are_not_read(fake: Fake, target: str) -> None:
+    link = {"Link": f"<{target}>; rel=next"}
+    fake.answers["*"] = httpx.Response(200, json={"tags": ["a"]}, headers=link)
+    with pytest.raises(CannotTell, match="another host"):
         fake.registry().tags()
     assert len(fake.requests) == 1
 
@@ -521,33 +447,19 @@ def test_pages_that_come_slowly_are_not_all_waited_for(fake: Fake, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("tag", "listed", "status", "detail"),
+    ("tag", "listed", "detail"),
     [
-        ("26.04-py3", None, "passed", f"pytorch:26.04-py3 is {HELD.tags['26.04-py3']}, for amd64 and arm64."),
-        (
-            "27.01-py3", ["26.06-py3-igpu", "26.6", "latest", *sorted(HELD.tags)], "failed",
-            "nvcr.io/nvidia/pytorch has no tag 27.01-py3. Its newest tags are "
-            "26.06-py3, 26.05-py3, 26.04-py3, 26.03-py3, 26.02-py3: choose one of them, or wait.",
-        ),
-        (
-            "27.01-py3-igpu", ["26.05-py3-igpu", "26.06-py3", "26.04-py3-igpu"], "failed",
-            "nvcr.io/nvidia/pytorch has no tag 27.01-py3-igpu. Its newest tags are "
-            "26.05-py3-igpu, 26.04-py3-igpu: choose one of them, or wait.",
-        ),
-        ("27.01-py3-sbsa", ["26.06-py3"], "failed", "no tag 27.01-py3-sbsa. It has no tag of this kind."),
-        ("27.01-py3", 403, "failed", "has no tag 27.01-py3. Its tags could not be read"),
+        ("27.01-py3", ["26.06-py3-igpu", "26.6", "latest", "26.04-py3"], "newest tags are 26.04-py3: choose one"),
+        ("27.01-py3-igpu", ["26.05-py3-igpu", "26.06-py3"], "newest tags are 26.05-py3-igpu: choose one"),
+        ("27.01-py3-sbsa", ["26.06-py3"], "has no tag 27.01-py3-sbsa. It has no tag of this kind."),
+        ("27.01-py3", None, "has no tag 27.01-py3. Its tags could not be read"),
     ],
-)  # fmt: skip
-def test_a_tag_is_there_for_all_platforms_or_not(
-    fake: Fake, tag: str, listed: list[str] | int | None, status: str, detail: str
+)
+def test_the_newest_tags_of_the_same_kind_are_proposed(
+    fake: Fake, tag: str, listed: list[str] | None, detail: str
 ) -> None:
-    if isinstance(listed, list):
-        fake.answers[f"{BASE}/tags/list"] = httpx.Response(200, json={"tags": listed})
-    elif listed:
-        fake.answers[f"{BASE}/tags/list"] = httpx.Response(listed)
+    page = httpx.Response(403) if listed is None else httpx.Response(200, json={"tags": listed})
+    fake.answers[f"{BASE}/tags/list"] = page
     check, image = verify_tag(fake.registry(), NgcTag.parse(tag), BOTH)
-    assert check.status == status
+    assert (check.status, image) == ("failed", None)
     assert detail in check.detail
-    assert image == fake.registry().image(tag)
-    if image:
-        assert verify_tag(fake.registry(), NgcTag.parse(tag), ("amd64",))[0].status == "passed"

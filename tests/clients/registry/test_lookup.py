@@ -29,18 +29,12 @@ def test_a_tag_alone_is_one_of_the_image_that_a_bump_moves() -> None:
 @pytest.mark.parametrize(
     ("tag", "says"),
     [
-        (
-            "26.06",
-            r"'26\.06' may be a tag of nvcr\.io/nvidia/nemo, nvcr\.io/nvidian/nemo, egslingjun.*",
-        ),
+        ("26.06", r"'26\.06' may be a tag of nvcr\.io/nvidia/nemo, nvcr\.io/nvidian/nemo, egslingjun.*"),
         ("26.08.rc5", r"may be a tag of nvcr\.io/nvidia/nemo, .* such as nvcr\.io/nvidia/nemo:26\.08\.rc5"),
         ("26.4", r"a month has two digits\. Did you mean '26\.04-py3'\? Give the complete tag"),
         ("latest-and-greatest", "no known image"),
         ("v" * 129, "has 129 characters, but a tag may have at most 128"),
-        (
-            "17ad6db-nccl-cuda12.9.1-ubuntu22.04-nccl2.29.2-1-torch2.10.0-vision0.25.0-audio2.10.0-abi1",
-            "may be a tag of ghcr.io/coreweave/ml-containers/torch, ",
-        ),
+        ("17ad6db-nccl-cuda12.9.1-nccl2.29.2-1-torch2.10.0", "may be a tag of ghcr.io/coreweave/ml-containers/torch, "),
     ],
 )
 def test_an_ambiguous_tag_requires_the_complete_reference(tag: str, says: str) -> None:
