@@ -37,14 +37,8 @@ def test_status_lists_bumps_as_text_and_json(audit: Path, capsys: pytest.Capture
 
 
 def test_status_lists_bumps_that_never_started_separately(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    record(
-        tmp_path,
-        "bump",
-        "failed",
-        "26.4-py3 is no tag.",
-        bump=Identity("o/r", "main", "dev", "26.4-py3", practice=False),
-    )
-    record(tmp_path, "bump", "previewed", "No tag was given.", bump=Identity("o/r", "main", "dev", "", practice=False))
+    for tag, state, sentence in (("26.4-py3", "failed", "26.4-py3 is no tag."), ("", "previewed", "No tag was given.")):
+        record(tmp_path, "bump", state, sentence, bump=Identity("o/r", "main", "dev", tag, practice=False))
     assert main(["status"]) == 0
     told = capsys.readouterr().out
     assert told.startswith("There is no bump in ")
@@ -93,17 +87,14 @@ def test_audit_verify_reports_problems_and_exits_with_1(audit: Path, capsys: pyt
         assert json.loads(capsys.readouterr().out)["error"]["message"].startswith("There is no archive")
 
 
-@pytest.mark.parametrize(
-    ("time", "age"),
-    [("2026-04-01T00:01:00", "just now"), ("2026-04-01T03:00:31", "3 hours ago"), ("2026-04-04T01", "3 days ago")],
-)
 def test_status_shows_the_age_of_a_state(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, time: str, age: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(tmp_path, "bump", "waiting", "Waiting for CI.")
-    monkeypatch.setattr(clock, "now", lambda: datetime.fromisoformat(f"{time}+00:00"))
-    assert main(["status"]) == 0
-    assert f"since 2026-04-01 00:00 UTC ({age})" in capsys.readouterr().out
+    for time, age in {"01T00:00": "just now", "01T03:01": "3 hours ago", "04T01:00": "3 days ago"}.items():
+        monkeypatch.setattr(clock, "now", lambda time=time: datetime.fromisoformat(f"2026-04-{time}:31+00:00"))
+        assert main(["status"]) == 0
+        assert f"since 2026-04-01 00:00 UTC ({age})" in capsys.readouterr().out
 
 
 def test_audit_add_attaches_an_executed_notebook(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

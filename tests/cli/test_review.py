@@ -14,14 +14,9 @@ from runbook_lib.notebook import papermill
 from runbook_lib.record import decisions
 
 FILE = "gpt/a/golden_values_dev_dgx_h100.json"
+DANGER = {"danger": "divergence", "key": "k"}
 ASKED = [
-    {
-        "question": "accept",
-        "subject": FILE,
-        "why": "w",
-        "suggestion": "",
-        "facts": {"danger": "divergence", "key": "k"},
-    },
+    {"question": "accept", "subject": FILE, "why": "w", "suggestion": "", "facts": DANGER},
     {"question": "broken", "subject": "gpt/b@dgx_h100", "why": "w", "suggestion": "it hangs"},
 ]
 

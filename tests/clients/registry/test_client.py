@@ -103,7 +103,7 @@ def test_attestations_are_not_a_platform(fake: Fake) -> None:
     assert sorted(image.platforms) == ["amd64", "arm64"]
 
 
-@pytest.mark.parametrize("config", [{}, {"config": None}, {"config": {}}, {"config": {"Env": None}}])
+@pytest.mark.parametrize("config", [{}, {"config": {"Env": None}}])
 def test_a_config_without_environment_is_still_an_image(fake: Fake, config: dict[str, object]) -> None:
     blob = images.Blob(images.CONFIG, json.dumps({"os": "windows", "architecture": "amd64", **config}).encode())
     fake.answers[f"{BASE}/blobs/{blob.digest}"] = httpx.Response(200, content=blob.data)
@@ -372,12 +372,12 @@ def test_any_invalid_answer_of_a_registry_means_unreachable(fake: Fake, answer: 
     assert sentence in check.detail
 
 
-@pytest.mark.parametrize("token", [{}, {"token": ""}, {"token": 1}, {"token": "a b"}, {"token": "a\nX: b"}, []])
-def test_a_token_that_is_none(fake: Fake, token: object) -> None:
+def test_a_token_that_is_none(fake: Fake) -> None:
     fake.answers["*"] = challenge("https://nvcr.io/token")
-    fake.answers["/token"] = httpx.Response(200, json=token)
-    with pytest.raises(Unreachable, match="gave no usable token"):
-        fake.registry().tags()
+    for token in ({}, {"token": ""}, {"token": 1}, {"token": "a b"}, {"token": "a\nX: b"}, []):
+        fake.answers["/token"] = httpx.Response(200, json=token)
+        with pytest.raises(Unreachable, match="gave no usable token"):
+            fake.registry().tags()
 
 
 @pytest.mark.parametrize("kind", ["manifest", "config", "no digest", "a short digest", "a weak digest"])
