@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bumping import World, git, world
@@ -43,12 +42,12 @@ class Watched:
         self._undo.callback(server.close)
         self._patch.setenv("RUNBOOK_REGISTRY", server.url)
 
-    def watch(self, day: date = TODAY, *, publish: bool = True, **options: Any) -> WatchResult:
-        (result,) = self.watch_images(day, publish=publish, **options)
+    def watch(self, day: date = TODAY, *, publish: bool = True) -> WatchResult:
+        (result,) = self.watch_images(day, publish=publish)
         return result
 
-    def watch_images(self, day: date = TODAY, *, publish: bool = True, **options: Any) -> tuple[WatchResult, ...]:
-        return watch(self.world.checkout, WatchOptions(day, ONLINE, publish=publish, **options))
+    def watch_images(self, day: date = TODAY, *, publish: bool = True) -> tuple[WatchResult, ...]:
+        return watch(self.world.checkout, WatchOptions(day, ONLINE, publish=publish))
 
     def several(self) -> str:
         """The path of a pins file with two images."""

@@ -1,6 +1,5 @@
 """Notebook 04-run-ci: authorize CI for the head commit, once and with the right labels, and follow its run."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -9,11 +8,9 @@ from typing import ClassVar
 from runbook_lib import display, notebooks
 from runbook_lib.bump import bump_plan, ci_run, ci_triggers
 from runbook_lib.checks import Check, Evidence, Next, Status, Waits
-from runbook_lib.clients.github.ci_status import CiStatus, platform_of
+from runbook_lib.clients.github.ci_status import CiStatus
 from runbook_lib.clients.github.models import Pull
-from runbook_lib.failures import quarantines
 from runbook_lib.git.commit_changes import list_commits
-from runbook_lib.golden.match_artifacts import parse_job_name
 from runbook_lib.model import Condition, Effect, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.transport import polling
@@ -121,7 +118,7 @@ class CiPassed:
     def holds(self, world: World) -> Check:
         """Read the run and its jobs."""
         progress = polling.patiently(lambda: self._read(world), world.sleep, print) if self.wait else self._read(world)
-        evidence = _evidence(self.state.branch, progress)
+        evidence = _evidence(progress)
         if progress.state == "passed":
             return Check("CI passed", "passed", progress.sentence, evidence=evidence)
         is_followed = self.wait and not progress.is_over
@@ -144,16 +141,14 @@ class CiPassed:
         return ci_progress.progress(replace(self.state, pull=pull), pull, world.forge)
 
 
-def _evidence(branch: BumpBranch, progress: CiStatus) -> Evidence:
+def _evidence(progress: CiStatus) -> Evidence:
     if progress.run is None:
         return Evidence({"run_state": progress.state})
     run, columns = progress.run, ("name", "status", "conclusion", "started", "completed", "url")
-    warnings = (gb200_warning(branch, progress),) if branch.bump.repository.tests.golden else ()
     return Evidence(
         inputs={"run_id": run.id, "run_attempt": run.attempt, "run_state": progress.state},
         links={"CI run": run.url},
         tables={"jobs": display.rows(progress.jobs, **{column: column for column in columns})},
-        warnings=tuple(filter(None, warnings)),
     )
 
 
@@ -171,27 +166,3 @@ def _warnings(state: PullRequestState) -> tuple[str, ...]:
         "tests the merge of both at the time it starts. To merge it into the branch and plan again, "
         f"{state.bump.decisions.advice('allow', 'merge-base')}.",
     )
-
-
-def gb200_warning(branch: BumpBranch, progress: CiStatus) -> str:
-    """Return a warning if no GB200 job ran, or if that is unknown; empty otherwise."""
-    if progress.run is None or not progress.is_over:
-        return ""
-    ran = [job for job in progress.jobs if job.conclusion != "skipped"]
-    platforms = {platform_of(job) for job in ran}
-    if "dgx_gb200" in platforms:
-        return ""
-    tests = [parse_job_name(job.name) for job in ran if not platform_of(job)]
-    unknown = Counter(test for test in tests if test)
-    if not unknown:
-        return (
-            f"No GB200 job ran in CI run {progress.run.id}: they run only for maintainers, and only when the "
-            "repository enables them. Their absence is not a pass: 05-golden-values lists the golden files that the "
-            "run did not cover."
-        )
-    rows = quarantines.rows_of(branch, [case for _, case in unknown])
-    for test, count in unknown.items():
-        of_test = set[str]().union(*(row.platforms for row in rows if (row.model, row.case) == test))
-        if of_test == {"dgx_gb200"} or (count > 1 and "dgx_gb200" in of_test):
-            return ""
-    return f"It is unknown whether a GB200 job ran in CI run {progress.run.id}: its jobs do not show their platform."

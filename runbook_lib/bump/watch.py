@@ -10,6 +10,7 @@ from papermill.execute import execute_notebook
 
 from runbook_lib import notebooks
 from runbook_lib.bump import bump_plan
+from runbook_lib.clients.github.models import Pull
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images import driver_check, families
@@ -23,7 +24,6 @@ from runbook_lib.pins.watch_rules import WatchRules
 from runbook_lib.system import provenance
 from runbook_lib.text.user_file import load_schema
 from runbook_lib.world import bump_branch, commands, repository
-from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import find_pull, head_of
 from runbook_lib.world.ports import Forge, Services
 
@@ -32,30 +32,26 @@ State = Literal["up to date", "waiting", "open", "new", "needs a person", "canno
 
 @dataclass(frozen=True)
 class WatchOptions:
-    """``cool_down`` overrides the rules' own; ``today`` is the day for which they are judged."""
+    """``today`` is the day for which the rules are judged."""
 
     today: date
     services: Services = field(repr=False)
     image_type: str = "dev"
     base: str = "main"
     remote: str = "origin"
-    cool_down: int | None = None
     publish: bool = False
 
 
 @dataclass(frozen=True)
 class WatchResult:
-    """The pinned tag of an image, and the newer ``tag`` that is proposed; ``sentence`` says why, or why not.
+    """The state of an image, and the newer ``tag`` that is proposed; ``sentence`` says why, or why not.
 
     *new*: not proposed yet, because this run did not publish.  *waiting*: every newer tag is held back.
     """
 
     image: str
-    image_type: str
-    base: str
     state: State
-    sentence: str = ""
-    current: str = ""
+    sentence: str
     tag: str = ""
     url: str = ""
 
@@ -72,54 +68,49 @@ def watch(checkout: Checkout, options: WatchOptions) -> tuple[WatchResult, ...]:
     """
     known = repository.choose(checkout)
     rules = _rules(checkout, known)
-    if options.cool_down is not None:
-        rules = replace(rules, cool_down=options.cool_down)
     moved = [site for site in known.sites.pins if site.lockstep and site.image_type == options.image_type]
     results = []
     for pinned in dict.fromkeys(map(known.sites.image_of, moved)):
-        result = WatchResult(pinned.name, options.image_type, options.base, "cannot tell")
         try:
-            results.append(_watch_image(checkout, known, pinned, rules, options, result))
+            results.append(_watch_image(checkout, known, pinned, rules, options))
         except RunbookError as error:
-            results.append(replace(result, sentence=str(error)))
+            results.append(WatchResult(pinned.name, "cannot tell", str(error)))
     if not results:
         raise CannotTell(f"{known.name} has no {options.image_type} pins, so there is nothing to watch.")
     return tuple(results)
 
 
 def _watch_image(
-    checkout: Checkout, known: Repository, pinned: PinnedImage, rules: WatchRules, options: WatchOptions,
-    result: WatchResult,
-) -> WatchResult:  # fmt: skip
+    checkout: Checkout, known: Repository, pinned: PinnedImage, rules: WatchRules, options: WatchOptions
+) -> WatchResult:
     branch, sites = bump_branch.find(checkout, _bump(options, known)), known.sites.only(pinned)
     verdicts = check.check_pins(checkout.read(sites.pin_paths, branch.base_commit), sites)
     tags = check.lockstep_tags(verdicts, branch.bump.image_type).get(pinned.name, ())
     if not tags:
         raise CannotTell(f"{options.base} has no readable {options.image_type} pin, so nothing can be compared.")
-    result = replace(result, current=", ".join(sorted(tags)))
+    current = ", ".join(sorted(tags))
     if any(site.edition for site in sites.pins):
-        sentence = f"Pins of several editions ({result.current}) are bumped by hand, each edition to a tag of its own."
-        return replace(result, state="needs a person", sentence=sentence)
+        sentence = f"Pins of several editions ({current}) are bumped by hand, each edition to a tag of its own."
+        return WatchResult(pinned.name, "needs a person", sentence)
     if len(tags) > 1:
-        sentence = f"The pins do not agree ({result.current}). Fix them first: `runbook check` lists them."
-        return replace(result, state="needs a person", sentence=sentence)
-    image = replace(ImageRef.parse(pinned.name), tag=result.current)
+        sentence = f"The pins do not agree ({current}). Fix them first: `runbook check` lists them."
+        return WatchResult(pinned.name, "needs a person", sentence)
+    image = replace(ImageRef.parse(pinned.name), tag=current)
     with options.services.registry(image) as registry:
-        newer = families.newer_releases(pinned.family, pinned.family.read(result.current), registry.tags())
+        newer = families.newer_releases(pinned.family, pinned.family.read(current), registry.tags())
     if not newer:
-        return replace(result, state="up to date", sentence=f"{result.current} is the newest release.")
-    reasons: list[str] = []
+        return WatchResult(pinned.name, "up to date", f"{current} is the newest release.")
+    held: list[str] = []
     for tag in newer:
         reason = _hold(image.with_tag(tag), rules, options)
         if not reason:
             bump = _bump(options, known, ":".join(filter(None, [pinned.short, str(tag)])))
-            proposed = _propose(checkout, bump, replace(result, tag=str(tag)), options)
-            if isinstance(proposed, WatchResult):
-                held = "".join(f" {each}" for each in reasons)
-                return replace(proposed, sentence=f"{proposed.sentence}{held}")
-            reason = proposed
-        reasons.append(f"{tag}: {reason}")
-    return replace(result, state="waiting", sentence=f"{result.current} stays. {' '.join(reasons)}")
+            found = _propose(checkout, bump, pinned.name, options)
+            if found.state != "waiting":
+                return replace(found, tag=str(tag), sentence=" ".join([found.sentence, *held]))
+            reason = found.sentence
+        held.append(f"{tag}: {reason}")
+    return WatchResult(pinned.name, "waiting", f"{current} stays. {' '.join(held)}")
 
 
 def _bump(options: WatchOptions, known: Repository, tag: str = "") -> Bump:
@@ -156,65 +147,60 @@ def _hold(image: ImageRef, rules: WatchRules, options: WatchOptions) -> str:
     return f"It was built on {described.built}, and the {rules.cool_down}-day cool-down ends on {end}."
 
 
-def _propose(checkout: Checkout, bump: Bump, result: WatchResult, options: WatchOptions) -> WatchResult | str:
-    """Return the result for a tag that no rule holds back, or the reason if it is not to be proposed."""
+def _propose(checkout: Checkout, bump: Bump, image: str, options: WatchOptions) -> WatchResult:
+    """Propose a tag that no rule holds back; *waiting* if it is not to be proposed."""
     github = options.services.forge(checkout.repository(), required=bump.publish)
-    if github and (earlier := _earlier(checkout, github, bump, result)):
+    if github and (earlier := _earlier(checkout, github, bump, image)):
         return earlier
     branch = bump_branch.find(checkout, bump, options.services)
     planned = bump_plan.plan_bump(branch)
     if planned.check.status == "failed":
-        return planned.check.detail
+        return WatchResult(image, "waiting", planned.check.detail)
     if planned.check.status == "skipped":
         raise CannotTell(f"{bump.tag} could not be verified: {planned.check.detail}")
-    drivers = driver_check.check(planned.image, os.environ.get(driver_check.VARIABLE, ""))
     if options.publish and github:
-        result = _open(branch, github, result, options)
+        result = _open(checkout, github, bump, image)
     else:
         unknown = "" if github else " Whether it is open already is unknown without a token for GitHub."
         plan = commands.command(notebooks.BUMP, bump, repo=str(checkout.path))
         sentence = f"Would open a draft pull request: {bump.title!r}. Add --publish.{unknown} The plan: {plan}"
-        result = replace(result, state="new", sentence=sentence)
+        result = WatchResult(image, "new", sentence)
+    drivers = driver_check.check(planned.image, os.environ.get(driver_check.VARIABLE, ""))
     state: State = "needs a person" if drivers.status == "failed" else result.state
     return replace(result, state=state, sentence=f"{result.sentence} Drivers: {drivers.detail}")
 
 
-def _earlier(checkout: Checkout, github: Forge, bump: Bump, result: WatchResult) -> WatchResult | str:
-    """Return what an earlier pull request means for a tag; empty if there is none."""
+def _earlier(checkout: Checkout, github: Forge, bump: Bump, image: str) -> WatchResult | None:
+    """Return what an earlier pull request means for a tag; None if there is none."""
     head = head_of(checkout, bump)
     if pull := find_pull(github, bump, head):
-        sentence = f"#{pull.number} by {pull.author} is open: continue with the bump notebook."
-        return replace(result, state="open", sentence=sentence, url=pull.url)
+        return _of_pull(pull, image)
     last = next(iter(github.pulls(head=head, base=bump.base, state="all")), None)
     if last is None:
-        return ""
+        return None
     if last.merged:
         sentence = f"#{last.number} was merged, but {bump.base} no longer has {bump.tag}. Set a hold that says why."
-        return replace(result, state="needs a person", sentence=sentence, url=last.url)
-    return f"#{last.number} was closed without a merge. Reopen it to try again."
+        return WatchResult(image, "needs a person", sentence, url=last.url)
+    return WatchResult(image, "waiting", f"#{last.number} was closed without a merge. Reopen it to try again.")
 
 
-def _open(branch: BumpBranch, github: Forge, result: WatchResult, options: WatchOptions) -> WatchResult:
-    """Run 03-open-pr with its record, and return the pull request.
+def _of_pull(pull: Pull, image: str) -> WatchResult:
+    sentence = f"#{pull.number} by {pull.author} is open: continue with the bump notebook."
+    return WatchResult(image, "open", sentence, url=pull.url)
 
-    A branch that it made here is removed once the remote has it: whoever continues the bump takes it from there.
-    """
-    bump, checkout = branch.bump, branch.checkout
+
+def _open(checkout: Checkout, github: Forge, bump: Bump, image: str) -> WatchResult:
+    """Run 03-open-pr with its record, and return the pull request."""
     parameters = {
         "tag": bump.target, "repo": str(checkout.path), "image_type": bump.image_type, "base": bump.base,
         "remote": bump.remote, "mode": "publish",
     }  # fmt: skip
-    was_here = checkout.branch_tip(bump.branch)
     notebook = provenance.ROOT / "runbooks" / f"{notebooks.OPEN_PR}.ipynb"
     try:
         execute_notebook(notebook, None, parameters, engine_name="runbook", progress_bar=False)
     except PapermillExecutionError as error:  # the engine has named the record
         raise RunbookError(str(error.evalue)) from error
-    made = checkout.branch_tip(bump.branch)
-    if made and not was_here and made == checkout.remote_tip(bump.remote, bump.branch):
-        checkout.git("update-ref", "-d", f"refs/heads/{bump.branch}", made)
     pull = find_pull(github, bump, head_of(checkout, bump))
     if pull is None:
         raise RunbookError(f"{notebooks.OPEN_PR} opened no pull request: see its record.")
-    sentence = f"Opened #{pull.number}: continue with the bump notebook."
-    return replace(result, state="open", sentence=sentence, url=pull.url)
+    return _of_pull(pull, image)

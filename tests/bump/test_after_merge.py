@@ -14,10 +14,8 @@ from test_golden_step import step05
 from runbook_lib.bump.after_merge import base_ci, report, uncovered
 from runbook_lib.bump.after_merge.report import AfterMerge, MergeFacts
 from runbook_lib.bump.run import carry_out
-from runbook_lib.images.families import NEMO, NGC
 from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.pins.bump import Bump
-from runbook_lib.pins.sites import PinnedImage
 from runbook_lib.recipes.quarantine import quarantined_rows
 from runbook_lib.world.outside import World as Outside
 
@@ -216,22 +214,6 @@ def test_branches_on_the_old_image_have_the_command_that_bumps_them(merged: Worl
         "older", "environment/run papermill runbooks/bump.ipynb -r tag 26.04-py3 -r base dev",
     )  # fmt: skip
     assert "main" not in {row["branch"] for row in found.branches}
-
-
-def test_each_image_has_a_row_on_each_branch(merged: World) -> None:
-    merged.commit_on("dev", "b.txt", "nvcr.io/nvidia/nemo:26.04\n")
-    git(merged.checkout.path, "fetch", "-q")
-    branch = look(merged).branch
-    site = next(site for site in branch.bump.repository.sites.pins if site.path == "docker/.ngc_version.dev")
-    images = (PinnedImage("nvcr.io/nvidia/pytorch", NGC, "pytorch"), PinnedImage("nvcr.io/nvidia/nemo", NEMO, "nemo"))
-    pins = (site, replace(site, image="nvcr.io/nvidia/nemo", path="b.txt"))
-    sites = replace(branch.bump.repository.sites, images=images, pins=pins)
-    bump = replace(branch.bump, tag=None, repository=replace(branch.bump.repository, sites=sites))
-    rows, _ = report.branch_rows(replace(branch, bump=bump))
-    assert [(row["branch"], row["image"], row["state"]) for row in rows if row["branch"] == "dev"] == [
-        ("dev", "pytorch: 26.01-py3", "in sync"),
-        ("dev", "nemo: 26.04", "in sync"),
-    ]
 
 
 def test_a_branch_without_pins_is_left_out(at: World) -> None:

@@ -10,7 +10,6 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.plan import PinChange, PinPlan
 from runbook_lib.text.markdown import code, prose
 from runbook_lib.text.sections import compose_body
-from runbook_lib.world.bump_pull import marked, named_in
 
 BEGIN, END = "<!-- base-image-runbook:begin main/dev-26.04-py3 -->", "<!-- base-image-runbook:end -->"
 OURS = f"{BEGIN}\nours\n{END}"
@@ -48,23 +47,6 @@ def test_text_outside_the_markers_stays(before: str, after: str, old: str, new: 
     assert renewed.startswith(before)
     assert renewed.endswith(after)
     assert compose_body(renewed, f"{BEGIN}{new}{END}") == renewed
-
-
-@given(before=texts, new=texts)
-def test_each_section_has_markers_of_its_own(before: str, new: str) -> None:
-    both = compose_body(compose_body(before, OURS), marked("values", BUMP, "golden-values"), "golden-values")
-    renewed = compose_body(both, marked(new, BUMP, "golden-values"), "golden-values")
-    assert compose_body(renewed, OURS) == renewed
-    assert renewed.count("golden-values:begin") == 1
-    assert renewed.startswith(both[: both.index("<!-- base-image-runbook:golden-values")])
-
-
-@given(text=texts)
-def test_a_text_without_markers_is_kept_and_found_again(text: str) -> None:
-    body = compose_body(text, OURS)
-    assert body.startswith(text.rstrip())
-    assert compose_body(body, OURS) == body
-    assert named_in(body) == "main/dev-26.04-py3"
 
 
 @given(st.text())

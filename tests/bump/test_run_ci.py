@@ -5,15 +5,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from bumping import BRANCH, CONTRIBUTOR, World, bump_to, git
+from bumping import BRANCH, CONTRIBUTOR, World, git
 
 from runbook_lib.bump import ci_run
-from runbook_lib.bump.run_ci import CiFacts, RunCi, gb200_warning
+from runbook_lib.bump.run_ci import CiFacts, RunCi
 from runbook_lib.clients.github.models import Comment
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice.forge import PracticeForge
-from runbook_lib.world import bump_branch, ci_progress, pull_request
+from runbook_lib.world import ci_progress, pull_request
 from runbook_lib.world.outside import World as Outside
 
 
@@ -45,6 +45,15 @@ def test_ci_is_authorized_once_per_commit(opened: World) -> None:
     run_ci(opened)
     assert opened.effects() == []
     assert len(commands(opened)) == 1
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_what_drift_costs_is_told_before_ci_starts(
+    opened: World, capsys: pytest.CaptureFixture[str], wait: bool
+) -> None:
+    run_ci(opened, wait=wait, mode="preview")
+    assert "Drift costs up to three attempts" in capsys.readouterr().out
+    assert commands(opened) == []
 
 
 def test_a_new_head_is_authorized_too(opened: World) -> None:
@@ -269,29 +278,6 @@ def test_a_run_is_followed_to_its_end(opened: World, capsys: pytest.CaptureFixtu
     failed = [job for job in jobs if job.conclusion == "failure"]
     assert (opened.steps[-1].folder / "jobs.csv").read_text().count("failure") == len(failed)
     assert opened.checks()["CI passed"] == "waiting"
-
-
-def test_the_platform_of_a_job_is_not_only_in_its_name(opened: World) -> None:
-    run_ci(opened, wait=True)
-    warnings = [entry["sentence"] for entry in opened.said("warning")]
-    assert not [sentence for sentence in warnings if "GB200" in sentence]  # two of its jobs ran on GB200
-    branch, github = bump_branch.find(opened.checkout, bump_to()), opened.github()
-    state = pull_request.read_state(branch, github)
-    assert state.pull
-    progress = ci_progress.progress(state, state.pull, github)
-    skipped = replace(progress.jobs[0], name="${{ matrix.bucket }} - gb200 latest", conclusion="skipped")
-    table: list[tuple[tuple[str, ...], str, str]] = [
-        ((), "gpt/gpt3_mcore_te_tp1_pp1 - latest", "It is unknown whether a GB200 job ran"),
-        (("nvidia-ci-aws-gpu-x8",), "gpt/gpt3_mcore_te_tp1_pp1 - latest", "No GB200 job ran"),
-        (("nvidia-ci-aws-use2-gpu-x4",), "gpt/gpt3_mcore_te_tp1_pp1 - latest", ""),
-        (("self-hosted", "dgx-gb200-8"), "gpt/gpt3_mcore_te_tp1_pp1 - latest", ""),
-        ((), "tests/unit_tests/data - gb200 latest", ""),
-    ]
-    for runners, name, warning in table:
-        job = replace(progress.jobs[0], name=name, conclusion="success", runners=runners)
-        found = gb200_warning(branch, replace(progress, jobs=(job, skipped)))
-        assert found.startswith(warning)
-        assert bool(found) == bool(warning)
 
 
 def test_a_lost_connection_is_retried(opened: World) -> None:

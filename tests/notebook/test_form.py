@@ -96,15 +96,6 @@ def test_a_plan_is_shown_before_apply_can_be_pressed(world: PracticeWorld) -> No
     assert len(records) == 3  # two previews, and the run
 
 
-def test_publishing_is_confirmed_by_typing_the_tag(world: PracticeWorld) -> None:
-    form = previewed(create("03-open-pr", tag=TAG))
-    assert form.apply.disabled
-    for typed, ready in (("26.05-py3", False), (f" {TAG} ", True), ("", False)):
-        form.confirmation.value = typed
-        assert form.apply.disabled is not ready
-        assert (f"Type {TAG}" in shown(form, "warning")) is not ready
-
-
 def test_a_late_click_applies_nothing_that_was_not_shown(world: PracticeWorld) -> None:
     before = fingerprint(world)
     form = previewed(create("03-open-pr", tag=TAG))
@@ -114,27 +105,6 @@ def test_a_late_click_applies_nothing_that_was_not_shown(world: PracticeWorld) -
     form.apply.click()
     assert not form.busy
     assert fingerprint(world) == before
-
-
-@pytest.mark.slow
-def test_an_outdated_plan_is_not_applied(world: PracticeWorld, tmp_path: Path) -> None:
-    form = previewed(create(tag=TAG))
-    other = tmp_path / "other"
-    git(tmp_path, "clone", "-q", str(world.home / "remote.git"), str(other))
-    for path in ("docker/.ngc_version.dev", "docker/Dockerfile.ci.dev", ".gitlab/stages/01.build.yml"):
-        text = (other / path).read_text()
-        (other / path).write_text(text.replace("26.02-py3", "26.01-py3"))
-    git(other, "-c", "user.name=x", "-c", "user.email=x@y", "commit", "-qam", "Back")
-    git(other, "push", "-q", "origin", "HEAD:main")
-    before = git(world.checkout, "status", "--porcelain", "--branch")
-    form.apply.click()
-    until(lambda: not form.busy)
-    assert "shown" in shown(form, "error")
-    assert git(world.checkout, "status", "--porcelain", "--branch") == before
-    assert "26.01-py3" in shown(previewed(form), "cells")
-    form.apply.click()
-    until(lambda: not form.busy)
-    assert "⚠ done" in shown(form, "result")
 
 
 def test_answers_become_decisions_on_one_image(world: PracticeWorld, tmp_path: Path) -> None:
@@ -221,15 +191,3 @@ def test_a_quarantined_test_is_re_enabled_without_a_tag(world: PracticeWorld) ->
     until(lambda: not form.busy)
     assert "Done: re-enable 1 test" in shown(form, "result")
     assert "previewed" not in shown(form, "result")
-
-
-def test_a_run_can_be_cancelled_from_another_form(world: PracticeWorld) -> None:
-    form, other = create("bump", tag=TAG), create("bump", tag=TAG)
-    form.preview.click()
-    until(lambda: child.find_run(form.target().folder()))
-    other.begin()
-    until(lambda: other.busy)
-    other.cancel.click()
-    until(lambda: not form.busy and not other.busy)
-    assert "interrupted" in shown(form, "result")
-    assert child.find_run(form.target().folder()) is None

@@ -99,10 +99,6 @@ def test_a_bump_on_hold_is_blocked_by_the_hold_and_not_by_a_step(tmp_path: Path)
     assert (bump.step, bump.state) == ("bump", "waiting")
 
 
-def test_an_earlier_state_determines_the_next_step_of_a_bump(tmp_path: Path) -> None:
-    assert stands(tmp_path, ("build-image", False, waits())).step == "build-image"
-
-
 def test_a_step_that_waits_or_failed_holds_up_what_was_ready(tmp_path: Path) -> None:
     assert stands(tmp_path, WHOLE, ("04-run-ci", False, {"state": "waiting"})).state == "waiting"
     assert stands(tmp_path / "b", WHOLE, ("07-sync-check", False, {"state": "failed", **READY})).state == "failed"
@@ -189,11 +185,6 @@ def test_a_preview_does_not_change_the_status(tmp_path: Path, state: str) -> Non
     record(tmp_path, "05-golden-values", state, "No run 77.", at=7, parameters={"mode": "preview"}, inputs={"run": 77})
     (found,) = status(tmp_path)
     assert (found.state, found.step, found.since) == ("waiting", "bump", "2026-04-01T00:00:30.000Z")
-
-
-def test_status_of_an_interrupted_run_names_what_to_do(tmp_path: Path) -> None:
-    found = status_after(tmp_path, ("bump", "interrupted", "Interrupted.", False))
-    assert (found.next.notebook, "kept" in found.next.because) == ("bump", True)
 
 
 def test_status_includes_the_contributions_of_an_open_record(tmp_path: Path) -> None:
