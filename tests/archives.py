@@ -58,32 +58,31 @@ def record(
     return folder.name
 
 
+class _Page(HTMLParser):
+    """The elements of a page with their attributes, and what it says."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        self.text += "" if tag in ("a", "code", "em", "span", "strong", "time") else " "
+
+    def handle_data(self, data: str) -> None:
+        self.text += "" if self.lasttag in ("style", "script") else data
+
+
 def elements(page: str) -> list[tuple[str, dict[str, str]]]:
     """All elements of a page, with their attributes."""
-    found = []
-
-    class Parser(HTMLParser):
-        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-            found.append((tag, {name: value or "" for name, value in attrs}))
-
-    Parser().feed(page)
-    return found
+    return _Page(page).elements
 
 
 def words(page: str) -> str:
     """What a page says, its spaces evened out."""
-    found: list[str] = []
-
-    class Parser(HTMLParser):
-        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-            found.append("" if tag in ("a", "code", "em", "span", "strong", "time") else " ")
-
-        def handle_data(self, data: str) -> None:
-            if self.lasttag not in ("style", "script"):
-                found.append(data)
-
-    Parser().feed(page)
-    return " ".join("".join(found).split())
+    return " ".join(_Page(page).text.split())
 
 
 def two_bumps(tmp_path: Path) -> Path:

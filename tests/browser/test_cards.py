@@ -1,8 +1,9 @@
-"""The cards of a bump's decisions."""
+"""The board of the start page, and the cards of a bump's decisions."""
 
 import pytest
-from archives import record
+from archives import record, two_bumps
 from lab import LOOKS, TAG, Lab, Tab
+from playwright.sync_api import expect
 
 from runbook_lib.practice.forge import REPOSITORY
 from runbook_lib.record import decisions
@@ -35,6 +36,30 @@ def request_decisions(lab: Lab) -> None:
     record(lab.audit, "06-broken-tests", "waiting", bump=bump, at=1, decisions=asked)
 
 
+def require_legible(tab: Tab, place: str, fields: str) -> None:
+    """Every theme and width shows the place without a fault, and the fields of the form within it."""
+    outer = tab.page.locator(".jp-WindowedPanel-outer").first
+    for theme, width in LOOKS:
+        tab.look(theme, width)
+        assert tab.violations(place) == [], (theme, width)
+        assert outer.evaluate("it => it.scrollWidth <= it.clientWidth")
+        right = tab.form.evaluate("it => it.getBoundingClientRect().right")
+        furthest = "all => Math.max(...all.map(it => it.getBoundingClientRect().right))"
+        assert tab.form.locator(fields).evaluate_all(furthest) <= right + 1
+
+
+@pytest.mark.component("axe")
+def test_the_start_page_in_each_width_and_theme(lab: Lab, tab: Tab) -> None:
+    two_bumps(lab.audit.parent)
+    tab.page.set_viewport_size({"width": 1280, "height": 800})
+    tab.open("00-start")
+    tab.page.get_by_text("2 bumps in flight").wait_for()
+    field = tab.form.get_by_label("Tag", exact=True)
+    expect(field).to_be_focused()
+    expect(field).to_be_in_viewport()
+    require_legible(tab, ".jp-Notebook .jp-OutputArea-output", "select, input")
+
+
 @pytest.mark.component("axe")
 def test_cards_can_be_read_and_their_answers_are_applied(lab: Lab, tab: Tab) -> None:
     request_decisions(lab)
@@ -42,13 +67,7 @@ def test_cards_can_be_read_and_their_answers_are_applied(lab: Lab, tab: Tab) -> 
     tab.choose(TAG)
     tab.card(TESTS[2]).wait_for()
     assert tab.form.locator(".runbook-card").count() == 8
-    for theme, width in LOOKS:
-        tab.look(theme, width)
-        assert tab.violations(".runbook-form") == [], (theme, width)
-        right = tab.form.evaluate("it => it.getBoundingClientRect().right")
-        wide = "all => Math.max(...all.map(it => it.getBoundingClientRect().right))"
-        assert tab.form.locator(".runbook-card, .runbook-card img").evaluate_all(wide) <= right + 1
-        tab.shot(f"cards-{width}-{theme.lower()}", tab.form)
+    require_legible(tab, ".runbook-form", ".runbook-card, .runbook-card img")
     danger = tab.card(VALUES[0])
     danger.get_by_role("button", name="Accept").click()
     danger.get_by_label("Reason").fill("known")

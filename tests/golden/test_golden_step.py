@@ -15,7 +15,6 @@ import pytest
 from bisect_world import read_offer
 from bumping import BRANCH, REPOSITORY, World, bump_to, git, world
 from stores import packed
-from undrawn import nothing_is_drawn
 
 from runbook_lib.bump import push_round, readiness
 from runbook_lib.bump.run_ci import RunCi
@@ -32,8 +31,6 @@ from runbook_lib.recipes.file_names import FOLDER, baseline_of
 from runbook_lib.record import decisions
 from runbook_lib.text.edits import Edit
 from runbook_lib.world import bump_branch
-
-__all__ = ["nothing_is_drawn"]
 
 REGRESSION = "hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json"
 DRIFTED = [

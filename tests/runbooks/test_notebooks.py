@@ -61,7 +61,7 @@ def source(cell: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_is_thin_and_stored_without_outputs(path: Path) -> None:
+def test_a_notebook_is_thin_stored_without_outputs_and_takes_the_common_parameters(path: Path) -> None:
     code = cells(path, "code")
     assert all(cell["metadata"]["jupyter"] == {"source_hidden": True} for cell in code)
     assert not any(cell["outputs"] or cell["execution_count"] for cell in code)
@@ -72,14 +72,9 @@ def test_a_notebook_is_thin_and_stored_without_outputs(path: Path) -> None:
         assert not [node for node in ast.walk(tree) if isinstance(node, heavy)]
         assert cell is parameters or len(source(cell).splitlines()) <= 8
     assert code[-1]["source"] in (["run.record.raise_if_failed()"], ["run.close()"])
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_takes_the_common_parameters_with_their_defaults(path: Path) -> None:
-    (cell,) = [cell for cell in cells(path, "code") if "parameters" in cell["metadata"].get("tags", [])]
-    lines = source(cell).splitlines()
+    lines = source(parameters).splitlines()
     assert all(" = " in line and "  # " in line and line.count(": ") for line in lines)
-    declared = {node.target.id: ast.literal_eval(node.value) for node in ast.parse(source(cell)).body}  # type: ignore[attr-defined]
+    declared = {node.target.id: ast.literal_eval(node.value) for node in ast.parse(source(parameters)).body}  # type: ignore[attr-defined]
     expected = {name: value for name, value in COMMON.items() if name not in UNUSED.get(path.stem, ())}
     assert list(declared)[: len(expected)] == list(expected)
     assert {name: value for name, value in declared.items() if name in COMMON} == expected
@@ -136,34 +131,6 @@ def test_a_preview_changes_nothing(path: Path, world: PracticeWorld) -> None:
 
 
 @pytest.mark.slow
-def test_a_complete_bump_repeated_does_nothing_twice(world: PracticeWorld) -> None:
-    first = execute("bump", tag=TAG)
-    assert (first.state, "pull request" in first.run["links"]) == ("waiting", True), first.summary
-    assert first.next.endswith("environment/run papermill runbooks/bump.ipynb -r tag 26.04-py3 -p wait True")
-    counts = len(world.forge().pulls(state="all")), len(world.forge().comments(10))
-    second = execute("bump", tag=TAG)
-    assert (second.state, second.run["effects"]) == ("waiting", []), second.summary
-    assert (len(world.forge().pulls(state="all")), len(world.forge().comments(10))) == counts
-    bump = predicate(first)
-    kinds = {effect["effect"] for effect in bump["effects"]}
-    assert {"branch", "commit", "push", "pull request", "label", "comment"} <= kinds
-    assert bump["mode"] == "publish"
-    assert [(step["name"], step["state"]) for step in bump["steps"]] == [
-        ("00-preflight", "done"), ("01-github-pin", "done"), ("02-gitlab-pin", "done"), ("03-open-pr", "done"),
-        ("04-run-ci", "waiting"), ("05-golden-values", "waiting"), ("06-broken-tests", "waiting"),
-        ("07-sync-check", "done"), ("ready", "waiting"),
-    ]  # fmt: skip
-    audit = Path(os.environ["RUNBOOK_AUDIT"])
-    records = list(audit.glob("practice/*/main/*/*/executed.ipynb"))
-    assert len(records) == 2  # one of each run
-    assert verify(audit)[0] == []
-    for notebook in records:
-        text = notebook.read_text()
-        assert "application/vnd.jupyter.widget" not in text
-        assert len(text) < 1_000_000
-
-
-@pytest.mark.slow
 def test_a_preview_describes_the_effects_of_apply(world: PracticeWorld) -> None:
     result = execute("bump", tag=TAG, mode="preview")
     assert (result.state, result.summary[:15]) == ("previewed", "Preview: would ")
@@ -193,6 +160,10 @@ def test_the_plan_of_a_preview_is_data(world: PracticeWorld, capfd: pytest.Captu
     assert "no parameter 'tga'" in json.loads(capfd.readouterr().out)["error"]["message"]
 
 
+STEPS = [
+    "00-preflight", "01-github-pin", "02-gitlab-pin", "03-open-pr", "04-run-ci", "05-golden-values", "06-broken-tests",
+    "07-sync-check", "ready",
+]  # fmt: skip
 ACCEPT = "hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json: known, and right"
 BROKEN = "gpt3_mcore_te_tp4_pp1_long@dgx_h100: it hangs; moe/gpt3_moe_mcore_tp2_ep4_memory: out of memory"
 
@@ -204,6 +175,10 @@ def test_the_complete_loop_to_ready_to_merge(world: PracticeWorld) -> None:
     assert first.state == "waiting"
     assert first.summary.startswith("not ready to merge; missing: a green CI run of the head commit, ")
     assert first.next.endswith(f"runbook review {TAG}")
+    bump = predicate(first)
+    kinds = {effect["effect"] for effect in bump["effects"]}
+    assert {"branch", "commit", "push", "pull request", "label", "comment"} <= kinds
+    assert (bump["mode"], [*dict.fromkeys(step["name"] for step in bump["steps"])]) == ("publish", STEPS)
     told = written(world.home.parent / "decisions.yaml", accept=ACCEPT, broken=BROKEN, confirm="divergence")
     second = execute("bump", tag=TAG, wait=True, decisions=told)
     assert (second.state, second.summary[:14]) == ("done", "Ready to merge"), second.summary
@@ -214,11 +189,15 @@ def test_the_complete_loop_to_ready_to_merge(world: PracticeWorld) -> None:
     assert predicate(second)["inputs"]["ready_commit"] == pull.head_sha
     before = fingerprint(world)
     third = execute("bump", tag=TAG, decisions=told)
-    assert third.summary == second.summary
+    assert (third.summary, third.run["effects"]) == (second.summary, [])
     assert fingerprint(world) == before
     titles = [issue.title for issue in world.forge().list_issues()]
     assert len([title for title in titles if title.startswith("🐛 CI failure: ")]) == 2
-    assert verify(Path(os.environ["RUNBOOK_AUDIT"]))[0] == []
+    audit = Path(os.environ["RUNBOOK_AUDIT"])
+    texts = [path.read_text() for path in audit.glob("practice/*/main/*/*/executed.ipynb")]
+    assert len(texts) == 3  # one of each run
+    assert not [text for text in texts if "application/vnd.jupyter.widget" in text or len(text) > 1_000_000]
+    assert verify(audit)[0] == []
 
 
 @pytest.mark.slow
