@@ -171,12 +171,16 @@ def _shown(found: Pipeline) -> dict[str, Any]:
 
 
 class Faulty(httpx.BaseTransport):
-    """Scripted pipelines with faults; they are under way the next ``running`` times that somebody looks at one."""
+    """Scripted pipelines with faults; they are under way the next ``running`` times that somebody looks at one.
+
+    With ``jobs_end_first`` their jobs are not.
+    """
 
     def __init__(self, scripted: httpx.BaseTransport) -> None:
         self._scripted = scripted
         self.faults: list[Fault] = []
         self.running = 0
+        self.jobs_end_first = False
         self.started: list[dict[str, str]] = []
 
     def fail(self, method: str, path: str, status: int, content: Any = None, **options: Any) -> None:
@@ -197,6 +201,9 @@ class Faulty(httpx.BaseTransport):
             self.started.append({entry["key"]: entry["value"] for entry in asked["variables"]})
         response = self._scripted.handle_request(request)
         if self.running and "/pipelines" in request.url.path:
-            self.running -= request.url.path.endswith("/jobs")
+            is_jobs = request.url.path.endswith("/jobs")
+            self.running -= is_jobs
+            if is_jobs and self.jobs_end_first:
+                return response
             return httpx.Response(200, content=response.content.replace(b'"success"', b'"running"'))
         return response

@@ -61,8 +61,11 @@ class GitLab:
 
     def pipelines(self, sha: str) -> tuple[Pipeline, ...]:
         """Return the pipelines of a commit, newest first, without child pipelines."""
-        found = self._list("/pipelines", models.pipeline_of, sha=sha, order_by="id", sort="desc")
-        return tuple(pipeline for pipeline in found if pipeline.source != "parent_pipeline")
+
+        def build(data: Any) -> Pipeline | None:
+            return None if data.get("source") == "parent_pipeline" else models.pipeline_of(data)
+
+        return tuple(filter(None, self._list("/pipelines", build, sha=sha, order_by="id", sort="desc")))
 
     def variables(self, pipeline: int) -> dict[str, str]:
         """Return the variables that a pipeline was started with, without those of its configuration."""

@@ -26,14 +26,13 @@ UNDER_WAY = frozenset({
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A pipeline; ``status`` and ``source`` in GitLab's words."""
+    """A pipeline; ``status`` in GitLab's words."""
 
     id: int
     sha: str
     ref: str
     status: str
     url: str
-    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,10 +70,8 @@ def _line(text: object) -> str:
 
 def pipeline_of(data: Any) -> Pipeline:
     """Return a pipeline, from a list or by itself."""
-    return Pipeline(
-        whole_number(data["id"]), str(data["sha"]), _line(data["ref"]), _line(data["status"]), _line(data["web_url"]),
-        _line(data.get("source")),
-    )  # fmt: skip
+    ref, status, url = (_line(data[name]) for name in ("ref", "status", "web_url"))
+    return Pipeline(whole_number(data["id"]), str(data["sha"]), ref, status, url)
 
 
 def bridge_of(data: Any) -> Bridge | None:

@@ -6,7 +6,6 @@ branches (``*`` in their names).
 """
 
 import glob
-import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -78,7 +77,8 @@ class BuildJob:
 def builds(texts: Mapping[str, str | None], sites: Sites, image_type: ImageType) -> tuple[BuildJob, ...]:
     """Return the jobs that build the images of an image type's GitLab pins, according to a commit's files.
 
-    There are none if the pins are not in matrix rows.  Raises CannotTell for a file that is not valid YAML.
+    There are none if the pins are not in matrix rows, each with one value per key.  Raises CannotTell for a file that
+    is not valid YAML.
     """
     result: list[BuildJob] = []
     for site in sites.pins:
@@ -86,13 +86,10 @@ def builds(texts: Mapping[str, str | None], sites: Sites, image_type: ImageType)
         if site.ci != "gitlab" or site.image_type != image_type or not isinstance(finder, MatrixRows) or not text:
             continue
         for row in matrix_rows(text):
-            if finder.value not in row.texts(finder.key) or not row.texts(finder.pin):
-                continue
-            for values in itertools.product(*(row.texts(key) for key in row.cells)):
-                named = dict(zip(row.cells, values, strict=True))
-                if named[finder.key] == finder.value:
-                    platform = named.get(finder.platform_key, "")
-                    result.append(BuildJob(row.job, values, named[finder.pin], platform))
+            cells = {key: row.texts(key)[0] for key in row.cells if len(row.texts(key)) == 1}
+            if len(cells) == len(row.cells) and cells.get(finder.key) == finder.value and finder.pin in cells:
+                platform = cells.get(finder.platform_key, "")
+                result.append(BuildJob(row.job, tuple(cells.values()), cells[finder.pin], platform))
     return tuple(result)
 
 
@@ -107,11 +104,14 @@ class PipelineProgress:
     next_action: Next = field(default_factory=Next)
 
 
-def judge(pipeline: Pipeline, jobs: Sequence[PipelineJob], expected: Sequence[BuildJob]) -> PipelineProgress:
-    """Judge from a pipeline's jobs whether the pin in its commit builds."""
+def judge(
+    pipeline: Pipeline, jobs: Sequence[PipelineJob], expected: Sequence[BuildJob], *, tested: bool = False
+) -> PipelineProgress:
+    """Judge from a pipeline's jobs whether the pin in its commit builds; if ``tested``, its tests must have ended."""
     name = f"pipeline {pipeline.id} of {pipeline.sha[:10]}"
     by_build = {build: next((job for job in jobs if build.matches(job)), None) for build in expected}
     build_jobs = tuple(job for job in by_build.values() if job is not None)
+    follow = Next.again(f"To follow {pipeline.url}:", wait=True)
 
     def progress(state: State, sentence: str, next_action: Next | None = None) -> PipelineProgress:
         return PipelineProgress(pipeline, build_jobs, state, sentence, next_action or Next())
@@ -122,6 +122,8 @@ def judge(pipeline: Pipeline, jobs: Sequence[PipelineJob], expected: Sequence[Bu
         advice = f"Read the log and fix the cause, or retry the job there: {failed[0].url}"
         return progress("failed", f"the GitLab pin does not build: {'; '.join(reasons)} failed in {name}", Next(advice))
     if build_jobs and len(build_jobs) == len(expected) and all(job.status == "success" for job in build_jobs):
+        if tested and pipeline.status in UNDER_WAY:
+            return progress("waiting", f"waiting for the tests of {name}; the GitLab pin builds", follow)
         images = " and ".join(dict.fromkeys(build.image for build in expected))
         platforms = " and ".join(build.platform for build in expected if build.platform)
         return progress("passed", f"The GitLab pin builds: {images} for {platforms or 'its platform'}, in {name}.")
@@ -131,7 +133,6 @@ def judge(pipeline: Pipeline, jobs: Sequence[PipelineJob], expected: Sequence[Bu
         return progress("waiting", sentence, Next(f"Press play there: {manual.url}"))
     states = [f"{build.platform or build.job} {job.status if job else 'missing'}" for build, job in by_build.items()]
     if pipeline.status in UNDER_WAY or any(job.status in UNDER_WAY for job in build_jobs):
-        next_action = Next.again(f"To follow {pipeline.url}:", wait=True)
-        return progress("waiting", f"waiting for {name}: {', '.join(states)}", next_action)
+        return progress("waiting", f"waiting for {name}: {', '.join(states)}", follow)
     sentence = f"{name} ended ({pipeline.status}) without building the GitLab pin: {', '.join(states) or 'no job'}"
     return progress("useless", sentence, _RESTART)

@@ -20,7 +20,6 @@ from runbook_lib.compute.internal_gitlab import GITLAB_REMOTE, RemoteProject, pa
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.failures import known_problems, read_logs
 from runbook_lib.failures.failure import FailedJob
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.model import Effect, Outcome, Plan, Question
 from runbook_lib.pins.bump import Bump
@@ -82,6 +81,11 @@ class PipelineFacts:
                 return Outcome(waiting, Next.run(notebooks.GITLAB_PIN, "Move it:"))
         return None
 
+    @property
+    def tested(self) -> bool:
+        """True if functional tests were requested."""
+        return self.variables.get("FUNCTIONAL_TEST") == "yes"
+
     def read(self, gitlab: SecondCi) -> PipelineProgress | None:
         """Return the progress of the commit's pipeline that shows whether the pin builds and runs the requested tests.
 
@@ -91,15 +95,12 @@ class PipelineFacts:
         useful = [it for it in gitlab.pipelines(commit) if it.sha == commit and it.status not in ended]
         useful.sort(key=lambda it: it.ref != self.destination)  # each kind stays in its order, newest first
         for found in useful[:_MOST_PIPELINES]:
-            progress = pipelines.judge(found, gitlab.jobs(found.id), self.builds)
-            if progress.state != "useless" and self._runs_tests(gitlab, found):
+            progress = pipelines.judge(found, gitlab.jobs(found.id), self.builds, tested=self.tested)
+            scope = gitlab.variables(found.id).get("FUNCTIONAL_TEST_SCOPE") if self.tested else None
+            if progress.state != "useless" and scope == self.variables.get("FUNCTIONAL_TEST_SCOPE"):
                 return progress
             first = first or replace(progress, state="useless")
         return first
-
-    def _runs_tests(self, gitlab: SecondCi, pipeline: Pipeline) -> bool:
-        wanted = {name: self.variables.get(name) for name in ("FUNCTIONAL_TEST", "FUNCTIONAL_TEST_SCOPE")}
-        return wanted["FUNCTIONAL_TEST"] == "no" or wanted.items() <= gitlab.variables(pipeline.id).items()
 
 
 @dataclass(frozen=True)
@@ -124,12 +125,11 @@ class PipelineStarted:
         return Check(name, "passed", f"Pipeline {pipeline.id} tests {commit}.")
 
     def make_true(self, world: World) -> Iterator[Effect]:
-        """Push, if nothing protects the destination and it is still as it was seen, and start a pipeline.
+        """Push, if the destination is still as it was seen, and start a pipeline; somebody else may be faster.
 
-        Somebody else may be faster.  Raises Refused if it may not be pushed, or if the pipeline tests another commit.
+        Raises Refused if it may not be pushed, or if the pipeline tests another commit.
         """
         facts, name, commit, attempts = self.facts, self.facts.destination, self.facts.branch.start, list[str]()
-        pipelines.require_replaceable(name, self.to.gitlab.protected())
         if self.to.current != commit:
             try:
                 world.checkout.push(GITLAB_REMOTE, name, commit, replaces=self.to.current or "")
@@ -162,16 +162,17 @@ class PipelineStarted:
 
 @dataclass(frozen=True)
 class PinBuilds:
-    """The jobs of all the pin's rows succeeded for the bump's commit; with ``wait`` the pipeline is followed.
+    """The jobs of all the pin's rows succeeded for the bump's commit, and the requested tests have ended.
 
-    A failed build needs a person's decision, so the run waits instead of failing.
+    With ``wait`` the pipeline is followed.  A failed build needs a person's decision, so the run waits instead of
+    failing.
     """
 
     facts: PipelineFacts
     gitlab: SecondCi
     wait: bool
     leaves_machine = False
-    sentence = "follow the pipeline until it is known whether the pin builds"
+    sentence = "follow the pipeline until it is known whether the pin builds, and the requested tests have ended"
 
     def holds(self, world: World) -> Check:
         """Read the pipeline and its jobs, and the logs of failed ones."""
@@ -186,9 +187,8 @@ class PinBuilds:
             {"GitLab pipeline": pipeline.url}, {"build jobs": list(map(vars, progress.jobs))}, shown=(shown + causes,),
         )  # fmt: skip
         if progress.state == "passed":
-            is_tested = self.facts.variables["FUNCTIONAL_TEST"] == "yes"
-            advice = Next.run(notebooks.GOLDEN_VALUES, "Once its tests have run:", source="gitlab")
-            return Check(name, "passed", progress.sentence, advice if is_tested else Next(), evidence)
+            advice = Next.run(notebooks.GOLDEN_VALUES, "Judge and refresh their values:", source="gitlab")
+            return Check(name, "passed", progress.sentence, advice if self.facts.tested else Next(), evidence)
         action = replace(progress.next_action, because=" ".join([*fixes, progress.next_action.because]).strip())
         is_followed = self.wait and progress.state == "waiting"
         return Check(name, "failed" if is_followed else "waiting", progress.sentence, action, evidence)
@@ -267,7 +267,7 @@ class InternalCi:
 
 
 def _read_destination(facts: PipelineFacts) -> Destination:
-    checkout, name = facts.branch.checkout, facts.destination
+    checkout, commit, name = facts.branch.checkout, facts.branch.start, facts.destination
     url = checkout.remote_url(GITLAB_REMOTE)
     if url is None:
         raise RunbookError(
@@ -278,33 +278,23 @@ def _read_destination(facts: PipelineFacts) -> Destination:
     host = parts.netloc.rpartition("@")[2] if parts.scheme == "https" else project.host
     gitlab = facts.branch.services.second_ci(f"https://{host}", project.path)
     assert gitlab is not None, "it has an address"
-    named, *others = map(parse_remote, gitlab.addresses())
-    keys = {named.key, *(other.key for other in others)}
-    urls = [url, *checkout.git("remote", "get-url", "--push", "--all", GITLAB_REMOTE).splitlines()]
-    if others := [it for it in map(parse_remote, urls) if it.key not in keys]:
+    addresses = list(map(parse_remote, gitlab.addresses()))
+    if project.key not in {address.key for address in addresses}:
         raise Refused(
-            f"The remote {GITLAB_REMOTE!r} is {others[0]}, but the pipeline would be started in {named}. Correct the "
-            "remote (`git remote -v`), or GITLAB_URL and GITLAB_PROJECT."
+            f"The remote {GITLAB_REMOTE!r} is {project}, but the pipeline would be started in {addresses[0]}. Correct "
+            "the remote (`git remote -v`), or GITLAB_URL and GITLAB_PROJECT."
         )
     pipelines.require_replaceable(name, gitlab.protected())
     current = checkout.remote_tip(GITLAB_REMOTE, name)
-    replaces = _replaces(checkout, facts.branch.start, current)
-    if current and current != facts.branch.start:
-        running = (it for it in gitlab.pipelines(current) if it.status in UNDER_WAY)
-        replaces += "".join(f"; a push may cancel pipeline {it.id} there, which is still running" for it in running)
+    if current is None or current == commit:
+        replaces = "nothing: the branch will be new" if current is None else "this same commit: nothing is pushed"
+        return Destination(gitlab, project, current, replaces)
+    replaces = f"{current}, which is not in this clone: it would be replaced (force)"
+    if checkout.has(current):
+        dropped = int(checkout.git("rev-list", "--count", f"{commit}..{current}"))
+        effect = f"replaced (force), with {display.count(dropped, 'commit')} not in the bump"
+        title = visible(checkout.git("show", "--no-patch", "--format=%s, by %an", current))
+        replaces = f"{current[:10]} ({title}): {effect if dropped else 'the branch is fast-forwarded'}"
+    running = (it for it in gitlab.pipelines(current) if it.status in UNDER_WAY)
+    replaces += "".join(f"; a push may cancel pipeline {it.id} there, which is still running" for it in running)
     return Destination(gitlab, project, current, replaces)
-
-
-def _replaces(checkout: Checkout, commit: str, current: str | None) -> str:
-    """Return the effect of pushing ``commit`` on the branch at the destination."""
-    if current is None:
-        return "nothing: the branch will be new"
-    if current == commit:
-        return "this same commit: nothing is pushed"
-    if not checkout.has(current):
-        return f"{current}, which is not in this clone: it would be replaced (force)"
-    title = visible(checkout.git("show", "--no-patch", "--format=%s, by %an", current))
-    if checkout.is_ancestor(current, commit):
-        return f"{current[:10]} ({title}): the branch is fast-forwarded"
-    dropped = int(checkout.git("rev-list", "--count", f"{commit}..{current}"))
-    return f"{current[:10]} ({title}): replaced (force), with {display.count(dropped, 'commit')} not in the bump"

@@ -105,7 +105,7 @@ def test_the_pipelines_of_a_commit_are_those_without_a_parent(project: Project) 
 def test_a_pipeline_is_requested_once(project: Project) -> None:
     project.replies["pipeline"] = STARTED
     found = client(project).start("pull-request/x", {"BUILD": "yes"})
-    assert (found.id, found.source) == (5, "api")
+    assert (found.id, found.ref) == (5, "pull-request/x")
     assert project.posts == [{"ref": "pull-request/x", "variables": [{"key": "BUILD", "value": "yes"}]}]
     for status in (500, 502, 503, 504):
         project.statuses = [status]

@@ -3,8 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from layouts import GITLAB, image, matrix, rows
 
 from runbook_lib.clients.gitlab.models import Pipeline, PipelineJob
@@ -19,7 +17,7 @@ DEV = image("26.04-py3")
 
 
 def pipeline(number: int = 1, *, sha: str = HEAD, ref: str = TO, status: str = "running") -> Pipeline:
-    return Pipeline(number, sha, ref, status, f"https://gitlab.example.com/p/{number}", "api")
+    return Pipeline(number, sha, ref, status, f"https://gitlab.example.com/p/{number}")
 
 
 def job(platform: str, status: str, reason: str = "", *, tag: str = "26.04-py3", comma: str = ", ") -> PipelineJob:
@@ -69,16 +67,10 @@ def test_each_layout_names_its_jobs(layout: int, image_type: str, tag: str) -> N
     assert all(build.name.startswith(start) and image(tag) in build.name for build in builds)
 
 
-def test_a_row_that_lists_several_values() -> None:
-    row = f"""\
-      - IMAGE: CI_MCORE_DEV_IMAGE
-        FILE: Dockerfile.ci.dev
-        IMAGE_TYPE: dev
-        BASE_IMAGE: {DEV}
-        PLATFORM: [amd64, arm64]
-"""
-    names = [build.name for build in plan.builds({GITLAB: matrix(row)}, MEGATRON_LM, "dev")]
-    assert names == [job("amd64", "").name, job("arm64", "").name]
+def test_a_row_that_lists_several_values_has_no_job() -> None:
+    lists = "".join(f"        K{number}: [{'a, ' * 99}a]\n" for number in range(9))
+    row = f"      - IMAGE: CI_MCORE_DEV_IMAGE\n        BASE_IMAGE: {DEV}\n{lists}"
+    assert plan.builds({GITLAB: matrix(row)}, MEGATRON_LM, "dev") == ()
 
 
 # -- the destination -----------------------------------------------------------------------------------------------
@@ -142,13 +134,9 @@ def test_other_jobs_are_useless() -> None:
     assert plan.judge(pipeline(status="success"), BOTH, ()).state == "useless"
 
 
-@given(st.lists(st.sampled_from(["success", "failed", "running", "skipped", "canceled", "manual", "odd"]), max_size=2),
-       st.sampled_from(["running", "success", "failed", "canceled", "skipped", "manual", "odd"]))  # fmt: skip
-def test_the_pin_builds_only_if_each_job_succeeded(statuses: list[str], status: str) -> None:
-    jobs = [job(platform, word) for platform, word in zip(("amd64", "arm64"), statuses, strict=False)]
-    progress = plan.judge(pipeline(status=status), jobs, expected())
-    assert (progress.state == "passed") == (statuses == ["success", "success"])
-    assert progress.sentence
+@pytest.mark.parametrize(("status", "state"), [("running", "waiting"), ("success", "passed"), ("failed", "passed")])
+def test_requested_tests_must_have_ended(status: str, state: str) -> None:
+    assert plan.judge(pipeline(status=status), BOTH, expected(), tested=True).state == state
 
 
 def test_a_hostile_job_name_takes_no_time() -> None:
