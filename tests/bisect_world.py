@@ -15,7 +15,7 @@ from typing import Any
 import slurm_repository
 
 from runbook_lib.bisect.image.facts import SearchFacts, read_search, reread
-from runbook_lib.bisect.image.request import BisectRequest, SearchOptions, parse
+from runbook_lib.bisect.image.request import BisectRequest, parse
 from runbook_lib.bisect.image.step import BisectImage
 from runbook_lib.bump.run import carry_out
 from runbook_lib.compute.allocation import Allocation
@@ -75,12 +75,10 @@ class World:
         bump = Bump.parse(tag="26.06-py3", mode="local" if apply else "preview")
         given = {
             "good": "26.01-py3", "test": f"bash {self.folder}/test.sh {{tag}} {{restored}}", "metric": "value higher",
-            "budget": "40",
         }  # fmt: skip
-        site = site or self.site
-        request = parse(bump, SearchOptions(**{**given, **changes}), site)
+        request = parse(bump, site or self.site, **{**given, **changes})
         assert request is not None
-        return read_search(bump_branch.find(self.checkout, bump, SERVICES), request, site)
+        return read_search(bump_branch.find(self.checkout, bump, SERVICES), request)
 
     @property
     def site(self) -> Site:
@@ -90,7 +88,7 @@ class World:
     def go(self, facts: SearchFacts) -> tuple[SearchFacts, list[dict[str, Any]]]:
         folder, bump = Path(tempfile.mkdtemp(prefix="record-", dir=self.folder)), facts.branch.bump
         record = Recorder("bisect-image", bump, "o/n", folder)
-        plan = BisectImage(SearchOptions()).plan(facts, bump)
+        plan = BisectImage("", "", "", "").plan(facts, bump)
         carry_out(record, plan, Outside(self.checkout, None, record), lambda view: view)
         lines = (folder / "contributions.jsonl").read_text().splitlines()
         return reread(facts), [json.loads(line) for line in lines]
@@ -129,12 +127,10 @@ def read_offer(text: str) -> BisectRequest:
     """Return the search that an offered command describes; its parameters must be those of the notebook."""
     words = shlex.split(text[text.index("environment/run papermill") :])
     notebook = NotebookSource.read(Path(__file__).parents[1] / words[2])
-    parameters = {parameter.name: parameter.default for parameter in notebook.parameters}
     given = dict(zip(words[4::3], words[5::3], strict=True))
     assert set(words[3::3]) == {"-r"}
-    assert given.keys() <= parameters.keys()
-    assert given["site"] == "SITE.yaml"
-    values = {name: str({**parameters, **given}[name]) for name in ("good", "test", "metric", "budget")}
-    request = parse(Bump.parse(tag=given["tag"]), SearchOptions(**values), Site("/c", "/r"))
+    assert given.keys() <= {parameter.name for parameter in notebook.parameters}
+    assert given.pop("site") == "SITE.yaml"
+    request = parse(Bump.parse(tag=given.pop("tag")), Site("/c", "/r"), **given)
     assert request is not None
     return request

@@ -7,7 +7,7 @@ from pathlib import Path
 from runbook_lib.compute.slurm import jobs
 from runbook_lib.compute.slurm.batch_files import job_files
 from runbook_lib.compute.slurm.client import Slurm
-from runbook_lib.compute.slurm.jobs import ObservedTest, SlurmJob
+from runbook_lib.compute.slurm.jobs import SlurmJob
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.recipes.parallelism import Connections
 from runbook_lib.recipes.workloads import Workload
@@ -31,7 +31,7 @@ class CountingSlurm(Slurm):
 def plan(base: Path, scripts: Mapping[str, str], nodes: int = 1) -> Planned:
     """Jobs for tests of these names."""
     (base / "checkout").mkdir(parents=True, exist_ok=True)
-    site = Site(str(base / "checkout"), str(base))
+    site = Site(str(base / "checkout"), str(base), options=("--oversubscribe",))
     planned = []
     for name, script in scripts.items():
         quoted = script.replace("{", "{{").replace("}", "}}")
@@ -43,18 +43,18 @@ def plan(base: Path, scripts: Mapping[str, str], nodes: int = 1) -> Planned:
 
 def run(
     slurm: Slurm, planned: Planned, *, early: bool = False,
-    until: Callable[[tuple[ObservedTest, ...]], bool] = lambda tests: all(test.over for test in tests),
-) -> dict[str, ObservedTest]:  # fmt: skip
+    until: Callable[[tuple[SlurmJob, ...]], bool] = lambda found: all(job.over for job in found),
+) -> dict[str, SlurmJob]:  # fmt: skip
     """Submit what has no ID yet and follow it until it is so, by default to the end."""
     known = [jobs.of_folder(job.test, job.folder) for job, _ in planned]
     new = [(job, texts) for job, (_, texts) in zip(known, planned, strict=True) if job.id is None]
     started = [*(job for job in known if job.id is not None), *(jobs.submit(slurm, new, sleep=nap) if new else ())]
     expected = {job.test.name: ("golden.json",) for job in started}
     limit = time.monotonic() + 180
-    while not until(tests := jobs.poll(slurm, started, expected, early=early)):
-        assert time.monotonic() < limit, tests
+    while not until(found := jobs.poll(slurm, started, expected, early=early)):
+        assert time.monotonic() < limit, found
         nap(0)
-    return {test.job.test.case: test for test in tests}
+    return {job.test.case: job for job in found}
 
 
 def nap(_: float) -> None:

@@ -14,6 +14,8 @@ from runbook_lib.images.compare import Component, version_numbers
 
 #: The exit status of a run whose overlay could not be installed.
 INVALID = 86
+#: The first line that a container prints: without it none was started, and the exit status is not the test's own.
+STARTED = "runbook-started:"
 _REPORT = re.compile(r"runbook-overlay: ([\w.-]{1,60}) (\S{1,80})\s*")
 _REFUSAL = re.compile(r"runbook-invalid: (.{1,400})")
 #: A package's version, if Python imports it from the overlay and not from the image.
@@ -138,11 +140,14 @@ def _overlay(row: Mapping[str, Any], component: Component, cuda: str) -> Overlay
 
 
 def script(overlays: Sequence[Overlay], folder: str) -> str:
-    """Return the shell text that installs overlays in the image that it runs in; ``folder`` keeps installed files."""
-    if not overlays:
-        return ""
-    template = files(__package__).joinpath("overlays.sh").read_text("utf-8")
-    lines = [template.replace("@FOLDER@", shlex.quote(folder))]
+    """Return the shell text that installs overlays in the image that it runs in; ``folder`` keeps installed files.
+
+    It says first that it was started.
+    """
+    lines = [f'echo "{STARTED} ${{SLURM_JOB_NODELIST:-$(hostname)}}"']
+    if overlays:
+        template = files(__package__).joinpath("overlays.sh").read_text("utf-8")
+        lines.append(template.replace("@FOLDER@", shlex.quote(folder)))
     for overlay in overlays:
         lines.append(shlex.join(["restore", overlay.folder, overlay.requirement, *overlay.variables]))
     for overlay in overlays:

@@ -69,7 +69,6 @@ class Conclusion:
     step: tuple[str, str] | None = None
     culprits: tuple[str, ...] = ()
     together: bool = False
-    suspects: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -165,9 +164,8 @@ def _search_components(data: _Data, tags: _Belief, points: list[Point]) -> Point
     good_tag, bad_tag = tags.best.names
     restored = {name: Point(bad_tag, (name,)) for name in data.problem.components}
     testable = {name: point for name, point in restored.items() if point not in data.invalid}
-    suspects = tuple(name for name in restored if name not in testable)
     if not testable:
-        return _conclude(tags, tags, "tag only", "No old component took effect in the new image.", suspects)
+        return _conclude(tags, tags, "tag only", "No old component took effect in the new image.")
     hypotheses = [_Hypothesis((), tags.best.good, _NONE)]
     for size, share in enumerate(_PRIOR, 1):
         if math.comb(len(testable), size) > _MAX_SETS:
@@ -181,16 +179,14 @@ def _search_components(data: _Data, tags: _Belief, points: list[Point]) -> Point
         return _next_point(data, belief, list(testable.values()), Point(good_tag), Point(bad_tag))
     culprits = belief.best.names
     if not culprits:
-        return _search_pairs(data, tags, points, testable, suspects)
+        return _search_pairs(data, tags, points, testable)
     fewest = min((testable[name] for name in culprits), key=data.count)
     if data.count(fewest) < _CONFIRMING_RUNS:
         return fewest
-    return _conclude(tags, belief, "culprit", f"Restoring {' or '.join(culprits)} makes {bad_tag} good.", suspects)
+    return _conclude(tags, belief, "culprit", f"Restoring {' or '.join(culprits)} makes {bad_tag} good.")
 
 
-def _search_pairs(
-    data: _Data, tags: _Belief, points: list[Point], tried: Mapping[str, Point], suspects: tuple[str, ...]
-) -> Point | Conclusion:
+def _search_pairs(data: _Data, tags: _Belief, points: list[Point], tried: Mapping[str, Point]) -> Point | Conclusion:
     """Restore all components, then, if that helps, each pair: where two changes are each enough, only both help."""
     good_tag, bad_tag = tags.best.names
     pairs: list[tuple[str, ...]] = []
@@ -210,17 +206,15 @@ def _search_pairs(
         return _next_point(data, belief, usable, Point(good_tag), Point(bad_tag))
     if len(culprits) == 2:
         reason = f"Only restoring {' and '.join(culprits)} together makes {bad_tag} good."
-        return replace(_conclude(tags, belief, "culprit", reason, suspects), together=True)
+        return replace(_conclude(tags, belief, "culprit", reason), together=True)
     reason = "No swappable component makes it good alone, nor do two together."
-    return replace(_conclude(tags, belief, "not a single component", reason, suspects), culprits=())
+    return replace(_conclude(tags, belief, "not a single component", reason), culprits=())
 
 
-def _conclude(
-    tags: _Belief, belief: _Belief, verdict: Verdict, reason: str, suspects: tuple[str, ...] = ()
-) -> Conclusion:
+def _conclude(tags: _Belief, belief: _Belief, verdict: Verdict, reason: str) -> Conclusion:
     good_tag, bad_tag = tags.best.names
     culprits = () if belief is tags else belief.best.names
-    return Conclusion(verdict, reason, belief.probability, (good_tag, bad_tag), culprits, suspects=suspects)
+    return Conclusion(verdict, reason, belief.probability, (good_tag, bad_tag), culprits)
 
 
 def _next_point(data: _Data, belief: _Belief, candidates: Sequence[Point], good: Point, bad: Point) -> Point:

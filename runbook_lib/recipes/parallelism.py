@@ -124,6 +124,9 @@ class Connections:
     reason: str
 
 
+NO_CONNECTIONS = Connections(None, "")
+
+
 def architecture(platform: str) -> Architecture:
     """Return the GPU generation of a platform; blanks in its name, a typo of some recipes, are ignored.
 
@@ -144,30 +147,26 @@ def choose(gpus: Architecture, test: Parallelism) -> Connections:
     Raises Refused, with the reason, where two settings of the test exclude each other or its own value is wrong.
     """
     sizes = (("TP", test.tensor), ("CP", test.context))
-    split = " and ".join(f"{name} {size}" for name, size in sizes if size > 1)
-    overlapped, own = test.overlap_expert_communication, test.connections
-    needs_one = bool(split) and not test.fsdp and gpus != "blackwell"
-    value, reason = None, "Neither TP nor CP is greater than 1, so nothing requires it."
-    if overlapped and split and not test.fsdp and (needs_one or own == 1):
-        # Before Blackwell one setting needs 1 and the other 32, and only a person can weigh.  A test has one
-        # configuration for all platforms, so its choice of 1 applies to Blackwell too.
-        if own in (1, OVERLAPPED):
-            return Connections(own, f"{split} needs 1, overlapped expert communication {OVERLAPPED}; the test chose.")
+    split = "" if test.fsdp else " and ".join(f"{name} {size}" for name, size in sizes if size > 1)
+    own, rules = test.connections, dict[int, str]()
+    if split and gpus != "blackwell":
+        rules[1] = f"{split} on {gpus.title()} without FSDP requires 1: Megatron-LM asserts it."
+    if test.overlap_expert_communication:
+        rules[OVERLAPPED] = f"Overlapped MoE expert-parallel communication needs {OVERLAPPED} for its streams."
+    if own is None and len(rules) > 1:
         raise Refused(
-            f"{split} on {gpus.title()} requires {VARIABLE}=1, and overlapped MoE expert-parallel communication "
-            f"{OVERLAPPED}. Set the more important one under ENV_VARS in the test's model_config.yaml, or leave one "
-            "of the two out."
+            f"Two settings of the test exclude each other. {' '.join(rules.values())} Set {VARIABLE} to the more "
+            "important one under ENV_VARS in its model_config.yaml, or leave one of the two out."
         )
-    if overlapped:
-        value, reason = OVERLAPPED, f"Overlapped MoE expert-parallel communication needs {OVERLAPPED} for its streams."
-    elif test.fsdp:
-        reason = f"{test.fsdp} must not run with 1: leave it unset, or set a greater value."
-    elif needs_one:
-        value, reason = 1, f"{split} on {gpus.title()} without FSDP requires 1: Megatron-LM asserts it."
-    elif gpus == "blackwell":
-        reason = "Blackwell does not need it."
-    if own is None or own == value:
-        return Connections(value, reason)
-    if value is not None or (test.fsdp and own <= 1):
-        raise Refused(f"The test sets {VARIABLE} to {own}, which contradicts the rule: {reason}")
+    if own is None and rules:
+        return Connections(*rules.popitem())
+    if own is None:
+        reason = "Blackwell does not need it." if gpus == "blackwell" else "Neither TP nor CP is greater than 1."
+        return Connections(None, f"{test.fsdp} must not run with 1." if test.fsdp else reason)
+    # A test has one configuration for all platforms, so where it overlaps, its choice of 1 applies to Blackwell too.
+    if own in rules or (own == 1 and split and rules):
+        return Connections(own, "The test sets it.")
+    if rules or (test.fsdp and own <= 1):
+        rule = " ".join(rules.values()) or f"{test.fsdp} must not run with 1."
+        raise Refused(f"The test sets {VARIABLE} to {own}, which contradicts the rule: {rule}")
     return Connections(own, f"The test sets it, and no rule forbids {own}.")

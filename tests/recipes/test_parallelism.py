@@ -1,13 +1,14 @@
-"""How a test spreads its model, and whether that fits."""
+"""How a test spreads its model, whether that fits, and the rule for CUDA_DEVICE_MAX_CONNECTIONS as one full table."""
 
 import contextlib
+import itertools
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib.errors import CannotTell
-from runbook_lib.recipes.parallelism import Parallelism
+from runbook_lib.errors import CannotTell, Refused
+from runbook_lib.recipes.parallelism import PLATFORMS, Architecture, Parallelism, architecture, choose
 
 CONFIG = """\
 ENV_VARS:
@@ -21,21 +22,19 @@ MODEL_ARGS:
   --use-torch-fsdp2: false
   --overlap-moe-expert-parallel-comm: true
 """
+EXPERTS = "  --expert-model-parallel-size: 2\n  --expert-tensor-parallel-size: 1\n"
 
 
-@pytest.mark.parametrize("text", ["{}", "MODEL_ARGS:\nENV_VARS:\n", "MODEL_ARGS: []\n"])
-def test_a_missing_setting_has_its_default(text: str) -> None:
-    assert Parallelism.parse(text) == Parallelism()
-
-
-def test_a_config_is_read() -> None:
-    read = Parallelism.parse(CONFIG)
-    assert read == Parallelism(2, 4, 8, 16, "Megatron-FSDP", True, 1)
-    assert read.model == 64
-    more = "  --expert-model-parallel-size: 2\n"
-    more += "  --expert-tensor-parallel-size: 1\n"
-    experts = Parallelism.parse(CONFIG + more)
-    assert (experts.expert, experts.expert_tensor) == (2, 1)
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        *((text, Parallelism()) for text in ("{}", "MODEL_ARGS:\nENV_VARS:\n", "MODEL_ARGS: []\n")),
+        (CONFIG, Parallelism(2, 4, 8, 16, "Megatron-FSDP", True, 1)),
+        (CONFIG + EXPERTS, Parallelism(2, 4, 8, 16, "Megatron-FSDP", True, 1, 2, 1)),
+    ],
+)
+def test_a_config_is_read(text: str, expected: Parallelism) -> None:
+    assert Parallelism.parse(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -43,7 +42,6 @@ def test_a_config_is_read() -> None:
     [
         ("a: [", "x.yaml"),
         ("just words", "x.yaml"),
-        ("", "x.yaml"),
         ("MODEL_ARGS: {--context-parallel-size: many}", "sets --context-parallel-size to 'many'"),
         ("MODEL_ARGS: {--num-attention-heads: true}", "sets --num-attention-heads to 'True'"),
         ("ENV_VARS: {CUDA_DEVICE_MAX_CONNECTIONS: -1}", "sets CUDA_DEVICE_MAX_CONNECTIONS to '-1'"),
@@ -62,26 +60,62 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parallelism", "world_size", "words"),
+    ("parallelism", "world_size", "problem"),
     [
-        (Parallelism(), 1, []),
-        (Parallelism(), 8, []),
-        (Parallelism(2, 2, 2), 8, []),
-        (Parallelism(2, 2, 2), 32, []),
-        (Parallelism(4, heads=8), 4, []),
-        (Parallelism(2, 2, 2), 12, ["multiple of 8 (TP 2 × CP 2 × PP 2)"]),
-        (Parallelism(4), 2, ["multiple of 4 (TP 4 × CP 1 × PP 1)"]),
-        (Parallelism(), 0, ["WORLD_SIZE is 0"]),
-        (Parallelism(3, heads=8), 3, ["8 attention heads"]),
-        (Parallelism(2, expert=4, expert_tensor=1), 4, []),
-        (Parallelism(2, expert=4), 8, []),
-        (Parallelism(2, expert=4), 4, ["multiple of 8 (expert TP 2 × EP 4 × PP 1)"]),
-        (Parallelism(expert_tensor=2), 1, ["multiple of 2 (expert TP 2 × EP 1 × PP 1)"]),
-        (Parallelism(expert=0), 3, ["EP is 0"]),
-        (Parallelism(0, pipeline=0), 3, ["TP is 0 and PP is 0"]),
+        (Parallelism(), 8, ""),
+        (Parallelism(2, 2, 2), 32, ""),
+        (Parallelism(4, heads=8), 4, ""),
+        (Parallelism(2, 2, 2), 12, "multiple of 8 (TP 2 × CP 2 × PP 2)"),
+        (Parallelism(), 0, "WORLD_SIZE is 0"),
+        (Parallelism(3, heads=8), 3, "8 attention heads"),
+        (Parallelism(2, expert=4, expert_tensor=1), 4, ""),
+        (Parallelism(2, expert=4), 8, ""),
+        (Parallelism(2, expert=4), 4, "multiple of 8 (expert TP 2 × EP 4 × PP 1)"),
+        (Parallelism(expert_tensor=2), 1, "multiple of 2 (expert TP 2 × EP 1 × PP 1)"),
+        (Parallelism(0, pipeline=0), 3, "TP is 0 and PP is 0"),
     ],
 )
-def test_the_problems_of_a_number_of_gpus(parallelism: Parallelism, world_size: int, words: list[str]) -> None:
+def test_the_problems_of_a_number_of_gpus(parallelism: Parallelism, world_size: int, problem: str) -> None:
     problems = parallelism.problems(world_size)
-    assert len(problems) == len(words)
-    assert all(word in problem for word, problem in zip(words, problems, strict=True))
+    assert len(problems) == bool(problem)
+    assert problem in "".join(problems)
+
+
+# FSDP, overlapped → what each hardware gets: without a split, with TP > 1, with CP > 1, with both.
+# "-" unset, "?" refused: 1 or 32, a person must choose.
+TABLE: dict[tuple[str, bool], dict[Architecture, str]] = {
+    ("", False): {"ampere": "- 1 1 1", "hopper": "- 1 1 1", "blackwell": "- - - -"},
+    ("", True): {"ampere": "32 ? ? ?", "hopper": "32 ? ? ?", "blackwell": "32 32 32 32"},
+    ("Torch-FSDP2", False): dict.fromkeys(("ampere", "hopper", "blackwell"), "- - - -"),
+    ("Megatron-FSDP", True): dict.fromkeys(("ampere", "hopper", "blackwell"), "32 32 32 32"),
+}
+
+
+@pytest.mark.parametrize("own", [None, 0, 1, 8, 32])
+def test_every_case_of_the_connections(own: int | None) -> None:
+    """The test's own value holds unless it contradicts."""
+    for (fsdp, overlapped), row in TABLE.items():
+        for gpus, values in row.items():
+            for (context, tensor), expected in zip(itertools.product((1, 2), (1, 2)), values.split(), strict=True):
+                test = Parallelism(tensor, context, 1, 0, fsdp, overlapped, own)
+                chosen = overlapped and not fsdp and own == 1 and max(tensor, context) > 1  # on Blackwell as elsewhere
+                holds = {
+                    "1": own in (None, 1),
+                    "32": own in (None, 32) or chosen,
+                    "-": own is None or not fsdp or own > 1,
+                    "?": own in (1, 32),
+                }[expected]
+                if holds:
+                    by_rule = None if expected == "-" else int(expected.replace("?", "0"))
+                    assert choose(gpus, test).value == (by_rule if own is None else own), (gpus, test)
+                    assert choose(gpus, test).reason.endswith(".")
+                else:
+                    with pytest.raises(Refused, match=r"contradicts|exclude each other.* TP 2|exclude each other.* CP"):
+                        choose(gpus, test)
+
+
+def test_platforms() -> None:
+    assert {name: architecture(name) for name in PLATFORMS} == PLATFORMS
+    assert architecture("dg  x_h100") == "hopper"  # as a recipe has it
+    with pytest.raises(CannotTell, match=r"'dgx_h10'.*dgx_a100"):
+        architecture("dgx_h10")

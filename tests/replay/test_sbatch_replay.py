@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from runbook_lib.compute.slurm import cluster, selection
+from runbook_lib.compute.slurm import selection
 from runbook_lib.compute.slurm.batch_files import job_files
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.git.checkout import Checkout
@@ -148,8 +148,8 @@ def test_caches_that_two_nodes_share_need_a_mount(checkout: Checkout) -> None:
     nightly = [it for it in tests if it.platform == "dgx_gb200" and it.nodes == 2 and "nightly" in it.scopes]
     data = replace(SITE, mounts=(("/shared/data", "/mnt/artifacts", "ro"),))
     assert len(nightly) == 65
-    assert all("/lustre/fsw" in cluster.unmounted(data, it, "") for it in nightly)
+    assert all("/lustre/fsw" in selection.unmounted(data, it, "") for it in nightly)
     cache = replace(data, mounts=(*data.mounts, ("/shared/cache", "/lustre")))
-    assert not any(cluster.unmounted(cache, it, "") for it in nightly)
+    assert not any(selection.unmounted(cache, it, "") for it in nightly)
     one_node = [it for it in tests if it.platform == "dgx_h100" and it.nodes == 1 and "nightly" in it.scopes]
-    assert not any(cluster.unmounted(data, it, "") for it in one_node)
+    assert not any(selection.unmounted(data, it, "") for it in one_node)

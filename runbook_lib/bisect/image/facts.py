@@ -1,6 +1,5 @@
 """What a search needs to know: its images, its ledger, its place, and the next run.  Writes nothing."""
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,12 +9,10 @@ from runbook_lib.bisect.image.places import LocalPlace, SlurmPlace
 from runbook_lib.bisect.image.request import BisectRequest
 from runbook_lib.bisect.overlays import Overlay, plan_overlays
 from runbook_lib.bisect.search import Conclusion, Point, Problem, advance
-from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.places import WorkPlace, detect_machine
 from runbook_lib.compute.slurm import selection
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.selection import SelectedTest
-from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.tasks import TABLE
 from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.errors import CannotTell, Refused
@@ -24,7 +21,6 @@ from runbook_lib.images.compare import Component, versions
 from runbook_lib.images.families import edition
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.recipes import rows
-from runbook_lib.recipes.parallelism import Connections
 from runbook_lib.recipes.workloads import Workload
 from runbook_lib.world.bump_branch import BumpBranch
 
@@ -34,18 +30,14 @@ _ENDING = 60
 
 @dataclass(frozen=True)
 class SearchFacts:
-    """A search.  ``gpus``: the number that a run allocates.  ``folder`` has the ledger and the results.
-
-    ``place`` is None if it cannot be prepared; ``problems`` prevent every run.
-    """
+    """A search.  ``folder`` has the ledger and the results; ``gpus`` is the number that a run allocates."""
 
     branch: BumpBranch
     request: BisectRequest
     folder: Path
     ledger: RunLedger
+    place: LocalPlace | SlurmPlace
     gpus: int = 0
-    place: LocalPlace | SlurmPlace | None = None
-    problems: tuple[str, ...] = ()
 
     def advance(self) -> Point | Conclusion:
         """Return the next point to run, or the conclusion; runs without a value reduce the budget."""
@@ -62,13 +54,9 @@ class SearchFacts:
     @property
     def conclusion(self) -> Conclusion | None:
         """The result; None while there is something left to run or to compare."""
-        answer = self.advance() if self.ledger.images and self.ledger.pending is None else None
+        answer = self.advance() if self.ledger.pending is None else None
         is_open = isinstance(answer, Conclusion) and answer.verdict == "tag only" and self.ledger.overlays is None
         return answer if isinstance(answer, Conclusion) and not is_open else None
-
-    def named_overlays(self, names: Collection[str]) -> tuple[Overlay, ...]:
-        """Return the overlays of these components."""
-        return tuple(overlay for overlay in self.ledger.overlays or () if overlay.name in names)
 
     def new_run(self, point: Point) -> LedgerRun:
         """Return the next run, at this point."""
@@ -76,17 +64,16 @@ class SearchFacts:
 
     def show(self) -> display.View:
         """Show the images, the maximum cost, and the next run with its script."""
-        request, done, ledger = self.request, len(self.ledger.runs), self.ledger
-        left = max(0, request.runs - done)
+        request, ledger = self.request, self.ledger
+        left = max(0, request.runs - len(ledger.runs))
         hours = left * (request.minutes * 60 + _ENDING) / 3600
-        cost = {"max._runs": f"{left} more" if done else request.runs, "max._hours": f"{hours:.1f}"}
+        cost = {"max._runs": left, "max._hours": f"{hours:.1f}"}
         if self.gpus:
             cost["max._GPU_hours"] = f"{self.gpus * hours:.1f}"
         shown = display.facts(
             what=request.subject, metric=f"{request.metric}, {request.direction}", where=request.where,
             results=self.folder, **cost, images=f"{len(ledger.images)} at most",
         )  # fmt: skip
-        shown += display.notes(self.problems, title="Nothing can be run")
         shown += display.table([{"tag": tag, "image": image} for tag, image in ledger.images.items()])
         if ledger.overlays:
             columns = {"component": "name", "old": "old", "new": "new", "put_in": "requirement"}
@@ -96,38 +83,32 @@ class SearchFacts:
             over = "The search is over: no more runs are needed."
             return shown + display.note(over if self.conclusion else "The next action is to compare the two images.")
         run = answer if isinstance(answer, LedgerRun) else self.new_run(answer)
-        title = f"Run {run.number}: {run.point}"
-        if self.place is None or self.problems:
-            return shown + display.note(title)
-        return shown + display.code(self.place.command(run, self.named_overlays(run.point.restored)), title=title)
+        command = self.place.command(run, ledger.overlays_of(run.point))
+        return shown + display.code(command, title=f"Run {run.number}: {run.point}")
 
 
-def read_search(branch: BumpBranch, request: BisectRequest, site: Site) -> SearchFacts:
+def read_search(branch: BumpBranch, request: BisectRequest) -> SearchFacts:
     """Return the state of a search.
 
-    Raises Refused for a search that is impossible, and Unreachable or CannotTell if the registry cannot answer.
+    Raises Refused for a search that is impossible, or impossible here, and Unreachable or CannotTell if the registry
+    cannot answer.
     """
-    results = site.results
+    results = request.site.results
     if not results:  # beside git's own files, so that neither the checkout nor the records contain it
         git = branch.checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")
         results = f"{git}/runbook-bisect"
     folder = Path(results).absolute() / request.key
     ledger = RunLedger(folder)
     if not ledger.images:
-        _read_images(branch, request, ledger)
-    gpus = 0 if request.is_practice else site.session.allocation.gpus
-    facts = SearchFacts(branch, request, folder, ledger, gpus)
-    if request.where == "slurm" and not site.results:
-        return replace(facts, problems=("Slurm needs results in the site file: a folder visible to all nodes.",))
-    if request.where == "slurm":
-        return _on_slurm(facts, site)
+        ledger.images = _images(branch, request)
+    facts = SearchFacts(branch, request, folder, ledger, LocalPlace(request, folder))
     if request.where == "command":
-        return replace(facts, place=LocalPlace(request, folder, branch.checkout.path))
-    return _in_container(facts)
+        return facts
+    return _on_slurm(facts) if request.where == "slurm" else _in_container(facts)
 
 
-def _read_images(branch: BumpBranch, request: BisectRequest, ledger: RunLedger) -> None:
-    """Add each image from good to bad to a new search's ledger; writes nothing."""
+def _images(branch: BumpBranch, request: BisectRequest) -> dict[str, str]:
+    """Return the reference of each image from good to bad, by tag."""
     sites, tags = branch.bump.repository.sites, []
     with branch.services.registry(ImageRef.parse(f"{sites.image}:{request.bad}")) as registry:
         listed = sites.family.listed(registry.tags())
@@ -137,10 +118,12 @@ def _read_images(branch: BumpBranch, request: BisectRequest, ledger: RunLedger) 
         for tag in (request.good, request.bad):
             if tag not in tags:
                 raise Refused(f"{registry.name} has no tag {tag}. List its tags: runbook image list.")
+        images = {}
         for tag in sorted(tags):
             if image := registry.image(str(tag)):
-                reference = request.image.replace("{tag}", str(tag)) or f"{sites.image}@{image.digest}"
-                ledger.images[str(tag)] = reference
+                named = request.site.search_image.replace("{tag}", str(tag))
+                images[str(tag)] = named or f"{sites.image}@{image.digest}"
+    return images
 
 
 def compare_neighbours(facts: SearchFacts, step: tuple[str, str]) -> tuple[tuple[Overlay, ...], tuple[str, ...]]:
@@ -154,51 +137,48 @@ def compare_neighbours(facts: SearchFacts, step: tuple[str, str]) -> tuple[tuple
     if not shared:
         raise CannotTell("The two neighbouring images have no platform in common.")
     before, after = versions(old.platforms[shared[0]]), versions(new.platforms[shared[0]])
-    return plan_overlays([Component(name, before[name], after[name]) for name in before], facts.request.components)
+    changes = [Component(name, before[name], after[name]) for name in before]
+    return plan_overlays(changes, facts.request.site.components)
 
 
 def _in_container(facts: SearchFacts) -> SearchFacts:
-    branch, machine, problems = facts.branch, detect_machine(), list[str]()
-    if machine.engine is None:
-        reason = "Neither docker nor podman works on this machine."
-        if machine.container:
-            reason = f"This machine is itself a container ({machine.container}), which cannot start others."
-        advice = "Run this where docker or podman works, or on a cluster, with results in the site file."
-        problems.append(f"{reason} {advice}")
+    branch, request, allocation = facts.branch, facts.request, facts.request.site.session.allocation
     container = WorkPlace(
-        "local", branch.bump.repository, WorkImage.parse(facts.ledger.images[str(facts.request.bad)]),
-        str(branch.checkout.path), machine, also=(str(facts.folder),), allocation=Allocation(gpus=facts.gpus),
+        "local", branch.bump.repository, WorkImage.parse(facts.ledger.images[str(request.bad)]),
+        str(branch.checkout.path), detect_machine(), also=(str(facts.folder),), allocation=allocation,
     )  # fmt: skip
-    place = LocalPlace(facts.request, facts.folder, branch.checkout.path, container)
-    return replace(facts, place=place, problems=tuple(problems))
+    if obstacle := container.obstacle():
+        raise Refused(f"{obstacle} Or search on a cluster, with results in the site file.")
+    return replace(facts, place=LocalPlace(request, facts.folder, container), gpus=allocation.gpus)
 
 
-def _on_slurm(facts: SearchFacts, site: Site) -> SearchFacts:
+def _on_slurm(facts: SearchFacts) -> SearchFacts:
     client, request, branch = Slurm(), facts.request, facts.branch
-    problems = () if client.runs_containers() else (TABLE["missing"]["pyxis"],)
+    if not client.runs_containers():
+        raise Refused(TABLE["missing"]["pyxis"])
     if request.is_test:
-        test = _test_of(branch, site, request.subject)
+        test = _test_of(branch, request)
     else:
-        nodes, connections = site.session.allocation, Connections(None, "The command configures its own connections.")
+        nodes = request.site.session.allocation
         test = SelectedTest(Workload(
             "the parameter test", "bisect", request.key, branch.bump.image_type, "any", (), nodes.nodes, nodes.gpus,
-            request.minutes * 60, request.command.replace("{", "{{").replace("}", "}}"),
-        ), connections)  # fmt: skip
-    place = SlurmPlace(request, facts.folder, site, client, test.test, test.connections)
-    return replace(facts, gpus=test.test.nodes * site.gpus_for(test.test), place=place, problems=problems)
+            request.minutes * 60, request.subject.replace("{", "{{").replace("}", "}}"),
+        ))  # fmt: skip
+    gpus = test.test.nodes * request.site.gpus_for(test.test)
+    return replace(facts, place=SlurmPlace(request, facts.folder, client, test), gpus=gpus)
 
 
-def _test_of(branch: BumpBranch, site: Site, words: str) -> SelectedTest:
+def _test_of(branch: BumpBranch, request: BisectRequest) -> SelectedTest:
     """Return the test named ``model/case@platform`` in the recipes on the bump's branch."""
-    name, _, platform = words.partition("@")
+    name, _, platform = request.subject.partition("@")
     texts = branch.texts(commit_changes.list_files(branch.checkout, branch.start, rows.FOLDER))
     tests = selection.select(selection.read_tests(texts)[0], name, platform, branch.bump.image_type)
     if len(tests) != 1:
-        raise Refused(f"test={words!r} matches {len(tests)} tests in the recipes. Name one, as model/case@platform.")
+        raise Refused(f"test={request.subject!r} matches {len(tests)} tests. Name one, as model/case@platform.")
     config = selection.config_of(tests[0])
-    test = selection.prepare(tests[0], branch.texts([config])[config], site)
+    test = selection.prepare(tests[0], branch.texts([config])[config], request.site)
     if test.obstacle:
-        raise Refused(f"{words} cannot run there: {test.obstacle}")
+        raise Refused(f"{request.subject} cannot run there: {test.obstacle}")
     return test
 
 

@@ -31,18 +31,16 @@ class LedgerRun:
     image: str
     outcome: str = ""
     value: float | None = None
-    status: int | None = None
     node: str = ""
-    seconds: float = 0.0
     reason: str = ""
 
     @property
     def row(self) -> dict[str, object]:
         """The run's table row."""
-        value = self.value if self.outcome == "value" else self.outcome or "submitted"
         return {
-            "run": self.number, "tag": self.point.tag, "restored": ", ".join(self.point.restored), "value": value,
-            "exit status": self.status, "node": self.node, "seconds": round(self.seconds), "note": self.reason,
+            "run": self.number, "tag": self.point.tag, "restored": ", ".join(self.point.restored),
+            "value": self.value if self.outcome == "value" else self.outcome or "submitted", "node": self.node,
+            "note": self.reason,
         }  # fmt: skip
 
 
@@ -75,10 +73,9 @@ class RunLedger:
     @property
     def text(self) -> str:
         """The file's text."""
-        overlays = None if self.overlays is None else [vars(overlay) for overlay in self.overlays]
-        runs = [asdict(run) for run in self.runs]
-        data = {"images": self.images, "overlays": overlays, "suspects": self.suspects, "runs": runs}
-        return json.dumps(data, indent=1)
+        overlays = None if self.overlays is None else list(map(asdict, self.overlays))
+        data = {"images": self.images, "overlays": overlays, "suspects": self.suspects}
+        return json.dumps({**data, "runs": list(map(asdict, self.runs))}, indent=1)
 
     def write(self, run: LedgerRun | None = None) -> None:
         """Write the file, with this run added or changed, and wait until it is on disk."""
@@ -104,3 +101,7 @@ class RunLedger:
             elif run.outcome == "invalid" or (run.point.restored and len(self.lost(run.point)) == MAX_LOST):
                 trials.append(Trial(run.point, None))
         return trials
+
+    def overlays_of(self, point: Point) -> tuple[Overlay, ...]:
+        """Return the overlays of a point."""
+        return tuple(overlay for overlay in self.overlays or () if overlay.name in point.restored)

@@ -23,33 +23,31 @@ def sentence(facts: SearchFacts) -> str:
     """Return the result in one or two sentences, with its probability."""
     conclusion = facts.conclusion
     if conclusion is None:
-        return "The search is not over."
+        return "The search is not over. Run the same command again to continue."
     if conclusion.step is None:
         return f"No result: {conclusion.reason}"
-    start = f"{conclusion.step[1]} is the first bad tag, {conclusion.step[0]} the last good one"
+    good, bad = conclusion.step
     probability = percent(conclusion.probability)
-    if conclusion.verdict != "culprit":
-        return f"{start} (probability {probability}). {conclusion.reason}"
-    return f"{start}. {conclusion.reason} Probability: {probability}."
+    return f"{bad} is the first bad tag, {good} the last good one. {conclusion.reason} Probability: {probability}."
 
 
 def fix(facts: SearchFacts) -> tuple[Overlay, ...]:
     """Return the overlays that make the image good: one of several that fail only together, else all."""
     conclusion = facts.conclusion
-    culprits = facts.named_overlays(conclusion.culprits) if conclusion else ()
-    return culprits if conclusion and conclusion.together else culprits[:1]
+    if conclusion is None or conclusion.step is None:
+        return ()
+    culprits = facts.ledger.overlays_of(Point(conclusion.step[1], conclusion.culprits))
+    return culprits if conclusion.together else culprits[:1]
 
 
 def _advice(facts: SearchFacts) -> str:
-    """Return the next action, as a sentence."""
-    conclusion, needed = facts.conclusion, fix(facts)
-    if conclusion is None:
-        return "Run the same command again to continue."
-    if needed:
-        names = " and ".join(f"{overlay.name} {overlay.old}" for overlay in needed)
+    """Return the next action after the search, as a sentence."""
+    if lines := fix(facts):
+        names = " and ".join(f"{overlay.name} {overlay.old}" for overlay in lines)
         return f"Install {names} on top of the new image, as below."
-    if conclusion.step:
-        return f"Stay on {conclusion.step[0]}, and report {conclusion.step[1]} with the text below."
+    if facts.conclusion and facts.conclusion.step:
+        good, bad = facts.conclusion.step
+        return f"Stay on {good}, and report {bad} with the text below."
     return (
         "Give a larger budget, or a command that repeats its measurement, and run the same command again. If the "
         f"runs themselves were faulty, first discard them by deleting {facts.folder}."
@@ -58,34 +56,31 @@ def _advice(facts: SearchFacts) -> str:
 
 def evidence(facts: SearchFacts) -> Evidence:
     """Return the runs so far, and of a search that is over its result, the fix and the text for upstream."""
-    runs, suspects, text = facts.ledger.runs, remaining_suspects(facts), issue(facts)
-    hours = sum(run.seconds for run in runs) / 3600
-    cost = f"Cost: {display.count(len(runs), 'run')}, {hours:.2f} hours"
-    shown = display.note(sentence(facts)) + display.note(_advice(facts))
-    shown += display.notes(suspects, title="Remaining suspects")
-    shown += display.note(f"{cost}, {hours * facts.gpus:.2f} GPU hours." if facts.gpus else f"{cost}.")
-    shown += display.table([run.row for run in runs], empty="No run yet.")
+    suspects, text, is_over = remaining_suspects(facts), issue(facts), facts.conclusion is not None
+    rows = [run.row for run in facts.ledger.runs]
+    shown = display.note(sentence(facts)) + (display.note(_advice(facts)) if is_over else display.View("", ""))
+    shown += display.notes(suspects, title="Remaining suspects") + display.table(rows)
     below = display.View("", "")
     if lines := [line for overlay in fix(facts) for line in overlay.dockerfile_lines()]:
         below += display.code("\n".join(lines), title="After FROM in the Dockerfile")
     if text:
         below += display.code(text, title="Text for upstream")
     return Evidence(
-        {"bisect_result": sentence(facts)} if facts.conclusion else {}, tables={"runs": [run.row for run in runs]},
+        {"bisect_result": sentence(facts)} if is_over else {}, tables={"runs": rows},
         files={facts.ledger.path.name: facts.ledger.text, **({"upstream-issue.md": text} if text else {})},
-        warnings=tuple(f"Remaining suspect: {suspect}." for suspect in suspects) if facts.conclusion else (),
+        warnings=tuple(f"Remaining suspect: {suspect}." for suspect in suspects) if is_over else (),
         shown=(shown, plot(facts), below),
     )  # fmt: skip
 
 
 def plot(facts: SearchFacts) -> display.Picture | display.View:
     """Plot the values by image and restored component."""
-    tags, request = list(facts.ledger.images), facts.request
     groups = {"\nold ".join([point.tag, *point.restored]): values for point, values in _values(facts).items()}
     if not groups:
         return display.note("No run has a value yet.")
+    request = facts.request
     label = _LABELS.get(request.metric, f"{request.metric}, {request.direction}")
-    return plots.values_by_group(groups, label, highlighted=groups.keys() - set(tags))
+    return plots.values_by_group(groups, label, highlighted=groups.keys() - set(facts.ledger.images))
 
 
 def _values(facts: SearchFacts) -> dict[Point, list[float]]:
@@ -113,7 +108,7 @@ def issue(facts: SearchFacts) -> str:
     for point, values in _values(facts).items():
         restored = ", ".join(map(code, point.restored)) or "–"
         lines.append(f"| {code(point.tag)} | {restored} | {', '.join(f'{value:g}' for value in values)} |")
-    for overlay in facts.named_overlays(conclusion.culprits):
+    for overlay in facts.ledger.overlays_of(Point(conclusion.step[1], conclusion.culprits)):
         lines += ["", f"{overlay.name}: {code(overlay.old)} → {code(overlay.new or 'the version of the image')}"]
     return "\n".join([*lines, ""])
 

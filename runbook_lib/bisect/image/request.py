@@ -5,8 +5,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from runbook_lib.bisect import model
@@ -18,8 +17,8 @@ from runbook_lib.pins.bump import Bump
 
 Where = Literal["local", "slurm", "command"]
 _RECIPE_TEST = re.compile(r"[\w.-]+/[\w.-]+@[\w.-]+")
-#: The prefix of a practice command; the name of a simulated test follows.
-PRACTICE = "practice "
+#: The prefix of a simulated test in practice; its name follows.
+_PRACTICE = "practice "
 #: Metrics whose direction is known.
 _LOWER = ("iteration-time", "mem-allocated-bytes", "mem-max-allocated-bytes")
 #: Minutes of a run, unless the site file has a time limit.
@@ -27,23 +26,12 @@ _MINUTES = 30
 
 
 @dataclass(frozen=True)
-class SearchOptions:
-    """The notebook's parameters that describe a search; without ``good`` there is none."""
-
-    good: str = ""
-    test: str = ""
-    metric: str = "exit"
-    budget: str = "40"
-
-
-@dataclass(frozen=True)
 class BisectRequest:
-    """A search from the ``good`` to the ``bad`` tag, of at most ``runs`` runs of so many ``minutes`` each.
+    """A search from the ``good`` to the ``bad`` tag, of at most ``runs`` runs.
 
     ``subject`` is what is measured: a recipe's test, or a command.  ``metric`` is ``exit``, ``value`` (the last number
     that the command prints), or a metric of the test's golden values.  ``where`` is ``local`` (in a container here),
-    ``slurm``, or ``command`` for a command that takes the image.  ``image`` is an image name containing ``{tag}``, or
-    empty for the base image.  ``components`` are the old versions of those that the images do not name.
+    ``slurm``, or ``command`` for a command that takes the image.  ``site`` has the time limit, GPUs and images.
     """
 
     good: Tag
@@ -52,10 +40,8 @@ class BisectRequest:
     metric: str
     higher_is_better: bool
     where: Where
-    image: str
     runs: int
-    minutes: int
-    components: Mapping[str, str] = field(default_factory=dict)
+    site: Site
 
     @property
     def is_test(self) -> bool:
@@ -63,17 +49,9 @@ class BisectRequest:
         return _RECIPE_TEST.fullmatch(self.subject) is not None
 
     @property
-    def is_practice(self) -> bool:
-        """True for a simulated test."""
-        return self.where == "command" and self.subject.startswith(PRACTICE)
-
-    @property
-    def command(self) -> str:
-        """The command to run, with the program behind a simulated test."""
-        if not self.is_practice:
-            return self.subject
-        name = self.subject.removeprefix(PRACTICE)
-        return f"{shlex.quote(sys.executable)} -m runbook_lib.practice.workload {name} {{tag}} {{restored}}"
+    def minutes(self) -> int:
+        """The time limit of a run."""
+        return self.site.session.allocation.minutes or _MINUTES
 
     @property
     def direction(self) -> str:
@@ -85,43 +63,47 @@ class BisectRequest:
     @property
     def key(self) -> str:
         """A name for this search, whatever its budget: the same parameters continue it."""
-        facts = [str(self.good), str(self.bad), self.subject, self.metric, self.where, self.image]
-        facts += [f"{name}={version}" for name, version in self.components.items()]
+        facts = [str(self.good), str(self.bad), self.subject, self.metric, self.where, self.site.search_image]
+        facts += [f"{name}={version}" for name, version in self.site.components.items()]
         return hashlib.sha256(json.dumps([*facts, self.higher_is_better]).encode()).hexdigest()[:12]
 
 
-def parse(bump: Bump, given: SearchOptions, site: Site, *, practice: bool = False) -> BisectRequest | None:
-    """Return the search that the parameters describe; None if no image is suspected.  Raises Refused."""
-    if not given.good:
+def parse(
+    bump: Bump, site: Site, good: str, test: str, metric: str = "exit", budget: str = "40", *, practice: bool = False
+) -> BisectRequest | None:
+    """Return the search that the parameters describe; None without a good image.  Raises Refused."""
+    if not good:
         return None
     family = bump.repository.sites.family
     if not bump.tag:
         raise Refused("A search needs two tags: good, the newest that works, and tag, one that does not.")
-    first, last = family.read(given.good), family.read(str(bump.tag))
+    first, last = family.read(good), family.read(str(bump.tag))
     if not is_older(first, last):
         raise Refused(f"good={first} must be older than tag={last}, and of the same kind. Swap or correct them.")
-    subject = given.test.strip()
+    subject = test.strip()
     if not subject:
         raise Refused("Name a recipe's test as model/case@platform, or the command to run in each image.")
+    if practice and subject.startswith(_PRACTICE):
+        program = f"{shlex.quote(sys.executable)} -m runbook_lib.practice.workload"
+        subject = f"{program} {subject.removeprefix(_PRACTICE)} {{tag}} {{restored}}"
     is_test = _RECIPE_TEST.fullmatch(subject) is not None
     where: Where = "slurm" if is_test or site.results else "local"
-    if (practice and subject.startswith(PRACTICE)) or any(name in subject for name in ("{image}", "{tag}")):
+    if "{image}" in subject or "{tag}" in subject:
         where = "command"
+    if where == "slurm" and not site.results:
+        raise Refused("Slurm needs results in the site file: a folder visible to all nodes.")
     if site.search_image and "{tag}" not in site.search_image:
         raise Refused("search-image in the site file has no {tag}. Example: registry.example/mcore:{tag}")
-    if not re.fullmatch(r"[0-9]{1,4}", given.budget) or not 4 <= int(given.budget) <= model.MAX_RUNS:
-        raise Refused(f"budget={given.budget!r} is not a number of runs from 4 to {model.MAX_RUNS}, such as 40.")
+    if not re.fullmatch(r"[0-9]{1,4}", budget) or not 4 <= int(budget) <= model.MAX_RUNS:
+        raise Refused(f"budget={budget!r} is not a number of runs from 4 to {model.MAX_RUNS}, such as 40.")
     for name, version in site.components.items():
         if not all(re.fullmatch(r"[A-Za-z0-9][\w.+-]{0,60}", word, re.ASCII) for word in (name, version)):
             raise Refused(
                 f"components in the site file has {name[:80]!r}: {version[:80]!r}. Give the version in the good image "
                 "of nccl, flash-attn, apex or another package, such as flash-attn: 2.7.4.post1."
             )
-    metric, is_higher = _metric(given.metric, is_test=is_test)
-    minutes = site.session.allocation.minutes or _MINUTES
-    return BisectRequest(
-        first, last, subject, metric, is_higher, where, site.search_image, int(given.budget), minutes, site.components
-    )
+    named, is_higher = _metric(metric, is_test=is_test)
+    return BisectRequest(first, last, subject, named, is_higher, where, int(budget), site)
 
 
 def _metric(text: str, *, is_test: bool) -> tuple[str, bool]:

@@ -5,8 +5,6 @@ umask 077
 exec 9>lock
 flock --nonblock 9 || exit 0
 mkdir claim 2>/dev/null || exit 0
-start=$(date +%s)
 timeout --kill-after=30s @MINUTES@m bash command.sh >output.log 2>errors.log 9>&- </dev/null
-code=$?
-echo "$code $(($(date +%s) - start)) $(hostname)" >ended.tmp
+echo $? >ended.tmp
 mv ended.tmp ended

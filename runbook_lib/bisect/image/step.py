@@ -9,11 +9,10 @@ from runbook_lib.bisect.image import places, report
 from runbook_lib.bisect.image.facts import SearchFacts
 from runbook_lib.bisect.image.ledger import LedgerRun
 from runbook_lib.bisect.image.places import SlurmPlace
-from runbook_lib.bisect.image.request import SearchOptions, parse
+from runbook_lib.bisect.image.request import parse
 from runbook_lib.bisect.search import Point
 from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.compute.slurm.site import read_site
-from runbook_lib.errors import Refused
 from runbook_lib.model import Effect, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.system import files
@@ -46,9 +45,7 @@ class Searched:
         return Check(name, "failed", detail, again, evidence)
 
     def make_true(self, world: World) -> Iterator[Effect]:
-        """Run points until the search ends.  Raises Refused for a problem of the place."""
-        if self.facts.problems:
-            raise Refused(" ".join(self.facts.problems))
+        """Run points until the search ends."""
         files.make_folder(self.facts.folder)
         # A second process on the same search would submit the same runs, so this one locks the search until it ends.
         with files.locked(self.facts.folder / "lock", print):
@@ -67,45 +64,44 @@ class Searched:
                 ledger.write(run)
                 yield Effect("run", f"{run.number}: {run.point}", "", run.image)
             elif isinstance(answer, LedgerRun):
-                self._finish(facts, answer)
+                restored = ledger.overlays_of(answer.point)
+                end = facts.place.finish(answer, restored)
+                folder = facts.folder / "runs" / str(answer.number)
+                run = places.judge(facts.request, answer, restored, end, folder)
+                ledger.write(run)
+                shown = f"{run.value:g}" if run.value is not None else f"{run.outcome}: {run.reason}"
+                print(f"Run {run.number} of at most {facts.request.runs}: {run.point}: {shown}")
             elif answer.verdict == "tag only" and ledger.overlays is None and answer.step:
                 ledger.overlays, ledger.suspects = searches.compare_neighbours(facts, answer.step)
                 ledger.write()
             else:
                 return
 
-    def _finish(self, facts: SearchFacts, pending: LedgerRun) -> None:
-        """Wait for the end of a run, and record it."""
-        assert facts.place is not None
-        restored = facts.named_overlays(pending.point.restored)
-        end = facts.place.finish(pending, restored)
-        ended = places.judge(facts.request, pending, restored, end, facts.folder / "runs" / str(pending.number))
-        facts.ledger.write(ended)
-        shown = f"{ended.value:g}" if ended.value is not None else f"{ended.outcome}: {ended.reason}"
-        print(f"Run {ended.number} of at most {facts.request.runs}: {ended.point}: {shown}")
-
 
 @dataclass(frozen=True)
 class BisectImage:
     """The step; ``site`` is a file that describes the cluster."""
 
-    search: SearchOptions
+    good: str
+    test: str
+    metric: str
+    budget: str
     site: str = ""
     practice: bool = False
 
     def look(self, world: World, bump: Bump) -> SearchFacts | None:
         """Read the ledger, the registry and the place of the runs.  Raises RunbookError like ``read_search``."""
         site = read_site(self.site, world.checkout.path)
-        request = parse(bump, self.search, site, practice=self.practice)
-        return searches.read_search(bump_branch.look(world, bump), request, site) if request else None
+        request = parse(bump, site, self.good, self.test, self.metric, self.budget, practice=self.practice)
+        return searches.read_search(bump_branch.look(world, bump), request) if request else None
 
     def plan(self, facts: SearchFacts | None, bump: Bump) -> Plan[World]:
         """Plan the runs."""
         if facts is None:
             idle = "Nothing is planned. Give good, the newest tag that works, and tag, one that does not."
             return Plan(Outcome(idle), (display.note(idle),), on_branch=False)
-        request, ledger = facts.request, str(facts.ledger.path)
-        inputs = {"test": request.subject, "where": request.where, "image": request.image, "ledger": ledger}
-        inputs |= {f"old {name}": version for name, version in request.components.items()}
-        evidence = Evidence(inputs, warnings=() if bump.apply else facts.problems)
-        return Plan(Outcome(""), (facts.show(),), (Searched(facts),), evidence=evidence, on_branch=False)
+        request = facts.request
+        inputs = {"test": request.subject, "where": request.where, "image": request.site.search_image}
+        inputs |= {"ledger": str(facts.ledger.path)}
+        inputs |= {f"old {name}": version for name, version in request.site.components.items()}
+        return Plan(Outcome(""), (facts.show(),), (Searched(facts),), evidence=Evidence(inputs), on_branch=False)

@@ -20,6 +20,8 @@ from runbook_lib.recipes.workloads import Workload
 INSIDE = "/opt/megatron-lm"
 #: The batch file's name.
 BATCH = "job.sbatch"
+#: Options by which a user decides how a node's processors are shared.
+_SHARING = re.compile(r"--(?:exclusive|oversubscribe|cpus-per-(?:gpu|task)|mincpus|cores-per-socket)(?:=|$)")
 #: As in CI, models of Hugging Face come only from the folder that is mounted for them.
 _UNPACK = f"""\
 if [ -d /mnt/hf_home ]; then
@@ -41,21 +43,20 @@ def job_files(test: Workload, connections: Connections, site: Site, folder: Path
     ``folder`` is for its results, ``tree`` the archive of the tested commit, which containers unpack.  Raises
     CannotTell for a field of the recipe's script without a value.
     """
-    gpus = site.gpus_for(test)
+    gpus, allocation = site.gpus_for(test), site.session.allocation
     directives = {
         "job-name": job_name(folder), "nodes": str(test.nodes), "ntasks-per-node": "1",
         "gpus-per-node": str(gpus) if site.gpus else "", "time": _time(test.time_limit),
-        "partition": site.partition, "account": site.account, "output": f"{folder}/job.log",
+        "partition": allocation.partition, "account": allocation.account, "output": f"{folder}/job.log",
         "signal": "USR1@60",  # each Python process prints its stacks before the time limit (task.sh)
     }  # fmt: skip
     options = [f"--{option}={value}" for option, value in directives.items() if value]
-    if site.exclusive(gpus):
-        options.append("--exclusive")
+    if not any(_SHARING.match(option) for option in site.options):
+        options.append("--exclusive")  # else Slurm gives the processes of a node one processor together
     options.append("--no-requeue")  # a test that Slurm ended is submitted again by name
     batch = _fill(
         "job.sh", DIRECTIVES="\n".join(f"#SBATCH {option}" for option in (*options, *site.options)), GPUS=str(gpus),
-        PORT=str(site.master_port or "$((20000 + SLURM_JOB_ID % 10000))"), FOLDER=shlex.quote(str(folder)),
-        SRUN=shlex.join([*_container(site, tree), "bash"]),
+        FOLDER=shlex.quote(str(folder)), SRUN=shlex.join([*_container(site, tree), "bash"]),
     )  # fmt: skip
     enter = f"cd {shlex.quote(site.checkout)}"
     if site.image:

@@ -2,8 +2,8 @@
 @DIRECTIVES@
 set -euo pipefail
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)
-# Jobs can share a node, so each has its own port unless the site fixes it.
-MASTER_PORT=@PORT@
+# Jobs can share a node, so each has its own port.
+MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))
 NNODES=$SLURM_NNODES
 GPUS_PER_NODE=@GPUS@
 WORLD_SIZE=$((NNODES * GPUS_PER_NODE))

@@ -28,7 +28,10 @@ _QUERIES = 3
 #: The state of a test if neither Slurm nor its own files show how it ended.
 GONE = "GONE"
 #: Plainer words for states with unclear names.
-_WORDS = {"PENDING": "waiting", "TIMEOUT": "time limit", "NODE_FAIL": "node failed", "BOOT_FAIL": "node failed"}
+_WORDS = {
+    "": "submitted", "PENDING": "waiting", "TIMEOUT": "time limit", "NODE_FAIL": "node failed",
+    "BOOT_FAIL": "node failed",
+}  # fmt: skip
 #: Messages that Slurm writes to a job's log when it ends the job, the most reliable first.
 _LOG_SIGNS = (
     ("TIMEOUT", b"DUE TO TIME LIMIT"), ("PREEMPTED", b"DUE TO PREEMPTION"), ("NODE_FAIL", b"DUE TO NODE FAILURE"),
@@ -40,11 +43,18 @@ _LOG_TAIL = 16384  # bytes
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """An attempt of a test, with the folder of its results.  ``id`` is None before it is submitted."""
+    """An attempt of a test, with the folder of its results and its state at the last poll.
+
+    ``id`` is None before it is submitted.  ``state`` is Slurm's word, GONE, or empty if the queue does not list it yet.
+    ``early``: it was cancelled because its golden values were complete.
+    """
 
     test: Workload
     folder: Path
     id: int | None = None
+    state: str = ""
+    reason: str = ""
+    early: bool = False
 
     @property
     def name(self) -> str:
@@ -54,21 +64,7 @@ class SlurmJob:
     @property
     def code(self) -> int | None:
         """The exit status, written by the job itself at its end."""
-        text = log_tail(self.folder / "ended", 200).decode("utf-8", "replace").strip()
-        return int(text) if text.isdecimal() else None
-
-
-@dataclass(frozen=True)
-class ObservedTest:
-    """The state of a test at the last poll: Slurm's word, GONE, or empty if the queue does not list it yet.
-
-    ``early``: it was cancelled because its golden values were complete.
-    """
-
-    job: SlurmJob
-    state: str = ""
-    reason: str = ""
-    early: bool = False
+        return _number(self.folder / "ended")
 
     @property
     def over(self) -> bool:
@@ -76,17 +72,11 @@ class ObservedTest:
         return self.state in OVER or self.state == GONE
 
     @property
-    def pending(self) -> bool:
-        """True if it was submitted and is not over."""
-        return self.job.id is not None and not self.over
-
-    @property
     def word(self) -> str:
         """The state in plain words."""
         if self.early:
             return "ended early"
-        words = {**_WORDS, "": "not submitted" if self.job.id is None else "submitted"}
-        return words.get(self.state, self.state.lower().replace("_", " "))
+        return _WORDS.get(self.state, self.state.lower().replace("_", " "))
 
 
 def attempts(results: Path, test: Workload) -> tuple[SlurmJob, ...]:
@@ -97,8 +87,13 @@ def attempts(results: Path, test: Workload) -> tuple[SlurmJob, ...]:
 
 def of_folder(test: Workload, folder: Path) -> SlurmJob:
     """Return a test's job with its ID, written after its submission or by the job itself at its start."""
-    texts = (log_tail(folder / name, 200).decode("utf-8", "replace").strip() for name in ("job", "started"))
-    return SlurmJob(test, folder, next((int(text) for text in texts if text.isdecimal()), None))
+    number = _number(folder / "job")
+    return SlurmJob(test, folder, _number(folder / "started") if number is None else number)
+
+
+def _number(path: Path) -> int | None:
+    text = log_tail(path, 200).decode("utf-8", "replace").strip()
+    return int(text) if text.isdecimal() else None
 
 
 def submit(
@@ -142,11 +137,13 @@ def _ids(slurm: Slurm) -> dict[str, int]:
 
 
 def unfinished(slurm: Slurm, jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
-    """Return the jobs that wait or run according to the queue, with their IDs."""
+    """Return the jobs that wait or run according to the queue, with their IDs; not those that Slurm is ending."""
     by_name = {job.name: job for job in jobs}
     if not by_name:
         return []
-    listed = [queued for queued in slurm.queue() if queued.name in by_name and queued.state not in OVER]
+    listed = [
+        queued for queued in slurm.queue() if queued.name in by_name and queued.state not in (*OVER, "COMPLETING")
+    ]
     return [replace(by_name[queued.name], id=queued.id) for queued in listed]
 
 
@@ -159,38 +156,44 @@ def cancel(slurm: Slurm, jobs: Sequence[SlurmJob]) -> None:
 
 def poll(
     slurm: Slurm, jobs: Iterable[SlurmJob], expected: Mapping[str, Sequence[str]], *, early: bool = False
-) -> tuple[ObservedTest, ...]:
-    """Return the state of each test.  Raises Unreachable if Slurm's controller is down.
+) -> tuple[SlurmJob, ...]:
+    """Return the jobs, which were all submitted, in their state.  Raises Unreachable if Slurm's controller is down.
 
     ``expected`` maps a test's name to the golden files that it should write; with ``early`` a test is cancelled as soon
     as all of them are complete.
     """
-    tests = [saved_state(job) for job in jobs]
-    if any(test.pending for test in tests):
-        listed = {job.name: job for job in slurm.queue()}
-        tests = [_updated(test, listed.get(test.job.name)) if test.pending else test for test in tests]
+    found = list(map(saved_state, jobs))
+    if not all(job.over for job in found):
+        listed = {queued.name: queued for queued in slurm.queue()}
+        found = [job if job.over else _updated(job, listed.get(job.name)) for job in found]
     complete: list[int] = []
-    for index, test in enumerate(tests):
-        if test.state not in ("CANCELLED", "RUNNING") or not _has_values(test.job, expected):
+    for index, job in enumerate(found):
+        if job.state not in ("CANCELLED", "RUNNING") or not _has_values(job, expected):
             continue
-        if test.state == "CANCELLED":  # it was ended after it had written its golden values
-            tests[index] = replace(test, state="COMPLETED", reason="", early=True)
+        if job.state == "CANCELLED":  # it was ended after it had written its golden values
+            found[index] = replace(job, state="COMPLETED", reason="", early=True)
         elif early:
-            complete.append(test.job.id or 0)
+            complete.append(job.id or 0)
     if complete:
         slurm.cancel(complete)
-    return tuple(tests)
+    return tuple(found)
 
 
-def _updated(test: ObservedTest, found: QueuedJob | None) -> ObservedTest:
+def saved_state(job: SlurmJob) -> SlurmJob:
+    """Return a job in the final state that it wrote itself, or in none."""
+    code = job.code
+    state = (_state_in_log(job.folder) or "FAILED") if code else "COMPLETED"
+    return replace(job, state="" if code is None else state)
+
+
+def _updated(job: SlurmJob, found: QueuedJob | None) -> SlurmJob:
     if found:
         state = found.state if found.state in OVER or found.state == "PENDING" else "RUNNING"
-        return replace(test, state=state, reason=found.reason)
-    folder = test.job.folder
-    times = [path.stat().st_mtime for path in (folder / "job", folder / "started", folder / "job.log") if path.exists()]
-    if time.time() - max(times, default=0) < SILENCE:
-        return test
-    return replace(test, state=_state_in_log(folder) or GONE)
+        return replace(job, state=state, reason=found.reason)
+    paths = [job.folder / name for name in ("job", "started", "job.log")]
+    if time.time() - max((path.stat().st_mtime for path in paths if path.exists()), default=0) < SILENCE:
+        return job
+    return replace(job, state=_state_in_log(job.folder) or GONE)
 
 
 def _has_values(job: SlurmJob, expected: Mapping[str, Sequence[str]]) -> bool:
@@ -209,30 +212,22 @@ def _has_values(job: SlurmJob, expected: Mapping[str, Sequence[str]]) -> bool:
 def follow(
     slurm: Slurm, jobs: Sequence[SlurmJob], expected: Mapping[str, Sequence[str]], *, early: bool = False,
     wait: bool = False, sleep: Callable[[float], None] = time.sleep, say: Callable[[str], object] = print,
-) -> tuple[ObservedTest, ...]:  # fmt: skip
-    """Return the tests in their current state, or with ``wait`` their final state; ``say`` receives each change.
+) -> tuple[SlurmJob, ...]:  # fmt: skip
+    """Return the jobs in their current state, or with ``wait`` their final state; ``say`` receives each change.
 
     Raises Unreachable if Slurm's controller stays down.
     """
     return polling.follow(
         lambda: poll(slurm, jobs, expected, early=early),
-        lambda tests: polling.Observation(_counts(tests), over=not any(test.pending for test in tests)),
+        lambda found: polling.Observation(_counts(found), over=all(job.over for job in found)),
         wait=wait, sleep=sleep, say=say, unreachable="The jobs continue meanwhile. Trying again.",
     )  # fmt: skip
 
 
-def _counts(tests: Iterable[ObservedTest]) -> str:
+def _counts(jobs: Iterable[SlurmJob]) -> str:
     """Return for example ``3 completed, 2 running``."""
-    words = [test.word for test in tests]
-    return ", ".join(f"{words.count(word)} {word}" for word in sorted(set(words))) or "no test"
-
-
-def saved_state(job: SlurmJob) -> ObservedTest:
-    """Return the final state of a test as its job wrote it, or an empty one."""
-    if job.code is None:
-        return ObservedTest(job)
-    state = (_state_in_log(job.folder) or "FAILED") if job.code else "COMPLETED"
-    return ObservedTest(job, state)
+    words = [job.word for job in jobs]
+    return ", ".join(f"{words.count(word)} {word}" for word in sorted(set(words)))
 
 
 def _state_in_log(folder: Path) -> str:

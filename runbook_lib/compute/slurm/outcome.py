@@ -7,7 +7,7 @@ from typing import Literal
 
 from runbook_lib import display
 from runbook_lib.compute.slurm.client import OVER
-from runbook_lib.compute.slurm.jobs import GONE, ObservedTest, log_tail
+from runbook_lib.compute.slurm.jobs import GONE, SlurmJob, log_tail
 from runbook_lib.compute.slurm.selection import config_of, expected_names
 from runbook_lib.errors import CannotTell
 from runbook_lib.failures import known_problems, read_logs
@@ -31,7 +31,7 @@ _BATCH = re.compile(
 )
 _EQUAL = "But the golden values that it wrote equal the commit's, so a refresh would change nothing."
 _COMPARE = "Look in the log for the comparison that failed: another file, or a second run of the test."
-_AGAIN = "Submit it again: `-r jobs` with its name, or failed."
+_AGAIN = "Submit it again: `-r jobs failed`."
 _STACKS = "The end of each rank's stderr.log shows where its threads were before the time limit."
 #: States that need no explanation from the test's logs: class, cause, and True if running the test again may help.
 _BY_SLURM: Mapping[str, tuple[FailureKind, str]] = {
@@ -50,7 +50,7 @@ class MatrixOutcome:
     ``missing`` are golden files that it should have written and did not.
     """
 
-    now: ObservedTest
+    job: SlurmJob
     failure: Failure | None = None
     judgements: tuple[Judgement, ...] = ()
     pitfalls: tuple[Pitfall, ...] = ()
@@ -63,7 +63,7 @@ class MatrixOutcome:
         Only a test that succeeded and wrote all its golden files can pass.  A failed test has drifted only if nothing
         except the comparison of golden values failed, and the values differ here too.
         """
-        state, verdicts = self.now.state, {judgement.verdict for judgement in self.judgements}
+        state, verdicts = self.job.state, {judgement.verdict for judgement in self.judgements}
         if state == GONE:
             return "unknown"
         if state not in OVER:
@@ -78,13 +78,13 @@ class MatrixOutcome:
     @property
     def row(self) -> dict[str, object]:
         """The outcome as a row of a table."""
-        job, failure = self.now.job, self.failure
+        job, failure = self.job, self.failure
         values = [f"{item.verdict}: {summary.sentence(item)}".removesuffix(": ") for item in self.judgements]
-        if self.missing and self.now.over:
+        if self.missing and job.over:
             values.append(f"{', '.join(self.missing)} was not written")
         return {
             "test": f"{job.test.model}/{job.test.case}", "platform": job.test.platform, "job": job.id or "",
-            "state": f"{self.now.word} ({self.now.reason})".removesuffix(" ()"), "outcome": self.word,
+            "state": f"{job.word} ({job.reason})".removesuffix(" ()"), "outcome": self.word,
             "class": failure.kind if failure else "", "cause": shorten(failure.cause, _CAUSE_WIDTH) if failure else "",
             "golden values": "; ".join(values), "next": failure.next if failure else "",
         }  # fmt: skip
@@ -97,37 +97,37 @@ class MatrixOutcome:
         where = f" ({failure.where.log}, line {failure.where.line})" if failure.where else ""
         sentences = [f"{name}: {value}" for name, value in failure.details.items() if name != "error"]
         sentences += [f"{pitfall.sign} {pitfall.cause} {pitfall.fix}" for pitfall in self.pitfalls]
-        sentences.append(f"Results: {self.now.job.folder}")
+        sentences.append(f"Results: {self.job.folder}")
         shown = display.code("\n".join(failure.evidence), title=f"{failure.job}: {failure.kind}{where}")
         return shown + display.notes(sentences)
 
 
-def conclude(now: ObservedTest, texts: Mapping[str, str | None]) -> MatrixOutcome:
+def conclude(job: SlurmJob, texts: Mapping[str, str | None]) -> MatrixOutcome:
     """Return the outcome of a test.  ``texts`` are the commit's settings and golden files by path."""
-    if not now.over:
-        return MatrixOutcome(now)
-    path = config_of(now.job.test)
+    if not job.over:
+        return MatrixOutcome(job)
+    path = config_of(job.test)
     old = {name.removeprefix(path.removesuffix("model_config.yaml")): text for name, text in texts.items()}
-    judgements, written = _golden_values(now, old, texts.get(path))
-    missing = tuple(name for name in expected_names(now.job.test, texts) if name not in written)
-    if now.state == "COMPLETED" and not missing:
-        return MatrixOutcome(now, None, judgements)
+    judgements, written = _golden_values(job, old, texts.get(path))
+    missing = tuple(name for name in expected_names(job.test, texts) if name not in written)
+    if job.state == "COMPLETED" and not missing:
+        return MatrixOutcome(job, None, judgements)
     is_unchanged = not missing and {judgement.verdict for judgement in judgements} <= {"unchanged"}
-    failure = _failure(now, texts.get(path), is_unchanged=is_unchanged)
-    logs = [now.job.folder / "job.log", *sorted(now.job.folder.glob("node-*.err.log"))[:8]]
+    failure = _failure(job, texts.get(path), is_unchanged=is_unchanged)
+    logs = [job.folder / "job.log", *sorted(job.folder.glob("node-*.err.log"))[:8]]
     tails = (log_tail(log, _LOG_TAIL).decode("utf-8", "replace") for log in logs)
     text = "\n".join([failure.cause, *failure.evidence, *tails])
-    return MatrixOutcome(now, failure, judgements, known_problems.find(text), missing)
+    return MatrixOutcome(job, failure, judgements, known_problems.find(text), missing)
 
 
 def _golden_values(
-    now: ObservedTest, old: Mapping[str, str | None], config: str | None
+    job: SlurmJob, old: Mapping[str, str | None], config: str | None
 ) -> tuple[tuple[Judgement, ...], set[str]]:
     """Return the judgement of each golden file that a test wrote, and the names of all that it wrote."""
-    test = now.job.test
+    test = job.test
     judgements: list[Judgement] = []
     written: set[str] = set()
-    for path in sorted((now.job.folder / "assets").glob("*.json")):
+    for path in sorted((job.folder / "assets").glob("*.json")):
         file = GoldenFileName.of_artifact(path.name)
         if file is None:
             continue
@@ -142,25 +142,25 @@ def _golden_values(
     return tuple(judgements), written
 
 
-def _failure(now: ObservedTest, config: str | None, *, is_unchanged: bool) -> Failure:
-    folder, name = now.job.folder, str(now.job.test)
-    if now.state in _BY_SLURM:
-        kind, cause = _BY_SLURM[now.state]
-        reason = f" ({now.reason})" if now.reason else ""
+def _failure(job: SlurmJob, config: str | None, *, is_unchanged: bool) -> Failure:
+    folder, name = job.folder, str(job.test)
+    if job.state in _BY_SLURM:
+        kind, cause = _BY_SLURM[job.state]
+        reason = f" ({job.reason})" if job.reason else ""
         lines = log_tail(folder / "job.log").decode("utf-8", "replace").splitlines()[-5:]
         return Failure(name, "", kind, f"{cause}{reason}.", tuple(filter(str.strip, lines)), next=_AGAIN)
-    conclusion = "timed_out" if now.state == "TIMEOUT" else "failure"
+    conclusion = "timed_out" if job.state == "TIMEOUT" else "failure"
     try:
         failure = read_logs.diagnose_folder(folder, FailedJob(name, conclusion=conclusion))
     except CannotTell:
         cause = "It wrote no log. Either its node cannot see the results folder, or the job never started."
         return Failure(name, "", "unknown", cause, next="Check that all nodes see the folder for results.")
-    if now.state == "OUT_OF_MEMORY" and failure.kind != "out of memory":
+    if job.state == "OUT_OF_MEMORY" and failure.kind != "out of memory":
         cause = "The node's memory (not the GPU's) ran out, and Slurm ended a process of the test."
         failure = replace(failure, kind="out of memory", cause=cause, next="Request more memory, or exclusive nodes.")
-    if now.state == GONE:
+    if job.state == GONE:
         failure = replace(failure, cause=f"Neither Slurm nor the job shows how it ended. {failure.cause}", next=_AGAIN)
-    if now.state == "COMPLETED" and failure.kind == "unknown":
+    if job.state == "COMPLETED" and failure.kind == "unknown":
         note = "According to Slurm the job succeeded, but it wrote no golden values."
         failure = replace(failure, cause=f"{note} {failure.cause}")
     if failure.kind == "golden drift" and is_unchanged:
@@ -168,17 +168,17 @@ def _failure(now: ObservedTest, config: str | None, *, is_unchanged: bool) -> Fa
     if conclusion == "timed_out":
         failure = replace(failure, details={**failure.details, "stacks": _STACKS})
     if failure.kind in ("out of memory", "shape") and config is not None:
-        failure = replace(failure, details={**_sizes(now, config), **failure.details})
+        failure = replace(failure, details={**_sizes(job, config), **failure.details})
     return failure
 
 
-def _sizes(now: ObservedTest, config: str) -> dict[str, str]:
+def _sizes(job: SlurmJob, config: str) -> dict[str, str]:
     """Return how the test's settings distribute its model; the log has precedence over them."""
     try:
         parallelism = Parallelism.parse(config)
     except CannotTell:
         return {}
-    test = now.job.test
+    test = job.test
     sizes = f"TP {parallelism.tensor}, CP {parallelism.context}, PP {parallelism.pipeline}"
     if parallelism.model and test.world_size % parallelism.model == 0:
         sizes += f", DP {test.world_size // parallelism.model}"

@@ -3,19 +3,21 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from runbook_lib.compute.slurm.batch_files import INSIDE
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import commit_changes
 from runbook_lib.golden import coverage
 from runbook_lib.recipes import file_names, rows
-from runbook_lib.recipes.parallelism import Connections, Parallelism, architecture, choose
+from runbook_lib.recipes.parallelism import NO_CONNECTIONS, Connections, Parallelism, architecture, choose
 from runbook_lib.recipes.workloads import Workload, read
 from runbook_lib.text.suggestions import did_you_mean
 from runbook_lib.world.bump_branch import BumpBranch
 
 #: The tests that CI runs on a bump's pull request, and whose golden values the bump moves.
 BUMP = "bump"
-_UNSET = Connections(None, "")
+#: The folders of CI's runners that recipes use.  The last two are for caches, which one node can create for itself.
+_DATA, _SHARED_BY_NODES = "/mnt/artifacts", ("/lustre/fsw", "/workspace/data")
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class SelectedTest:
     """A test with its requirements; ``obstacle`` is the reason why it cannot run, empty if it can."""
 
     test: Workload
-    connections: Connections
+    connections: Connections = NO_CONNECTIONS
     obstacle: str = ""
 
 
@@ -38,17 +40,17 @@ def read_commit_tests(
     candidates, warnings = read_tests(branch.texts([path for path in paths if path.startswith(rows.FOLDER)]))
     workloads = select(candidates, words, site.platform, branch.bump.image_type)
     settings = branch.texts({config_of(test) for test in workloads})
-    tests: list[SelectedTest] = []
-    names: set[str] = set()
+    tests: dict[str, SelectedTest] = {}
     golden: set[str] = set()
     for workload in workloads:
-        test = prepare(workload, settings[config_of(workload)], site)
-        if workload.name in names:
-            test = replace(test, obstacle=test.obstacle or "An earlier row has the same name.")
-        tests.append(test)
-        names.add(workload.name)
+        config = settings[config_of(workload)]
+        if workload.name in tests:
+            warnings.append(f"{workload.recipe} has {workload} once more; only the first is run.")
+            continue
+        test = prepare(workload, config, site)
+        tests[workload.name] = replace(test, obstacle=test.obstacle or unmounted(site, workload, config or ""))
         golden.update(golden_files(workload, paths))
-    return tuple(tests), {**branch.texts(golden), **settings}, warnings
+    return tuple(tests.values()), {**branch.texts(golden), **settings}, warnings
 
 
 def golden_files(test: Workload, paths: Iterable[str]) -> list[str]:
@@ -116,7 +118,7 @@ def config_of(test: Workload) -> str:
 def prepare(test: Workload, config: str | None, site: Site) -> SelectedTest:
     """Return a test with its requirements; ``config`` is the text of its settings, None if there are none."""
     if test.values.get("tag") == "legacy":
-        return SelectedTest(test, _UNSET, "It tests an older release, and only CI prepares a checkout of that.")
+        return SelectedTest(test, obstacle="It tests an older release, and only CI prepares a checkout of that.")
     try:
         test.command(assets_dir="", artifacts_dir="", name="")
         if config is None:
@@ -125,7 +127,7 @@ def prepare(test: Workload, config: str | None, site: Site) -> SelectedTest:
         parallelism = Parallelism.parse(config, config_of(test))
         connections = choose(architecture(test.platform), parallelism)
     except RunbookError as error:
-        return SelectedTest(test, _UNSET, str(error))
+        return SelectedTest(test, obstacle=str(error))
     gpus = site.gpus_for(test)
     obstacle = " ".join(parallelism.problems(test.nodes * gpus))
     if obstacle and gpus == test.gpus:
@@ -133,3 +135,24 @@ def prepare(test: Workload, config: str | None, site: Site) -> SelectedTest:
             f" Its recipe requests {test.gpus} GPUs per node, but CI's runners provide all of theirs: see least-gpus."
         )
     return SelectedTest(test, connections, obstacle)
+
+
+def unmounted(site: Site, test: Workload, settings: str) -> str:
+    """Return a sentence on what a test uses and its container lacks; empty if it has all.
+
+    A mount inside a folder of CI counts as the folder: a user who mounts parts of it knows which are read.
+    """
+    if not site.image:
+        if INSIDE not in test.script:
+            return ""
+        return f"The test's script uses {INSIDE}, which only a container has. Set image in the site file."
+    text = f"{test.script}\n{settings}"
+    used = [folder for folder in (_DATA, *(_SHARED_BY_NODES if test.nodes > 1 else ())) if folder in text]
+    present = [f"{mount[1].rstrip('/')}/" for mount in site.mounts]
+    missing = [it for it in used if not any(f"{it}/".startswith(path) or path.startswith(f"{it}/") for path in present)]
+    if not missing:
+        return ""
+    return (
+        f"The test uses {' and '.join(missing)}, and nothing is mounted there. Add its data folder to mounts in the "
+        f"site file, such as /shared/data:{missing[0]}."
+    )

@@ -21,8 +21,6 @@ from runbook_lib.text import user_file
 SCHEMA = "site.schema.json"
 #: Options of ``sbatch`` by which a job is found again, or that the recipes decide.
 _RESERVED = ("--array", "--error", "--export", "--job-name", "--nodes", "--ntasks-per-node", "--output", "--wrap")
-#: Options by which a user decides how a node's processors are shared.
-_SHARING = re.compile(r"--(?:exclusive|oversubscribe|cpus-per-(?:gpu|task)|mincpus|cores-per-socket)(?:=|$)")
 
 
 @dataclass(frozen=True)
@@ -42,29 +40,22 @@ class Session:
 class Site:
     """A cluster of one platform.  Paths are absolute and shared between the nodes.
 
-    ``partition`` may name several, with commas.  ``mounts`` have a path outside, one inside the container, and
-    optionally ``ro``.  Without an ``image`` a test runs in the checkout itself, else on an archive of the commit.
-    ``gpus`` is False if the cluster allocates complete nodes and has no GPU resources.  Tests whose recipe names fewer
-    GPUs per node get ``least_gpus``, because CI's own runners provide all of theirs.  ``master_port`` is 0 for a
-    separate port per job.  ``options`` are further options of ``sbatch``.  ``shared``: the user vouches that all nodes
-    see the paths.  With ``early`` a test ends as soon as its golden values are complete.  ``session`` is for work
-    inside the image.  ``engine`` builds images, "" for the first that works.  ``in_image`` are folders that the image
-    contains.  For a search, ``search_image`` names the image of each ``{tag}``, and ``components`` are versions in the
-    good image.
+    ``mounts`` have a path outside, one inside the container, and optionally ``ro``.  Without an ``image`` a test runs
+    in the checkout itself, else on an archive of the commit.  ``gpus`` is False if the cluster allocates complete nodes
+    and has no GPU resources.  Tests whose recipe names fewer GPUs per node get ``least_gpus``, because CI's own runners
+    provide all of theirs.  ``options`` are further options of ``sbatch``.  With ``early`` a test ends as soon as its
+    golden values are complete.  ``session`` is for work inside the image, and names partition and account.  ``engine``
+    builds images, "" for the first that works.  For a search, ``search_image`` names the image of each ``{tag}``, and
+    ``components`` are versions in the good image.
     """
 
     checkout: str
     results: str
     image: str = ""
-    partition: str = ""
-    account: str = ""
     mounts: tuple[tuple[str, ...], ...] = ()
     gpus: bool = True
     least_gpus: int = 0
     options: tuple[str, ...] = ()
-    shared: bool = False
-    in_image: tuple[str, ...] = ()
-    master_port: int = 0
     platform: str = "dgx_h100"
     early: bool = False
     session: Session = field(default_factory=Session)
@@ -75,16 +66,6 @@ class Site:
     def gpus_for(self, workload: Workload) -> int:
         """Return the GPUs per node that a test gets here."""
         return workload.gpus and max(workload.gpus, self.least_gpus)
-
-    def exclusive(self, gpus: int) -> bool:
-        """Return True if a test with this number of GPUs per node gets its nodes with all processors and memory.
-
-        By default Slurm gives one processor per task, which all processes of a node would share.
-        """
-        if any(_SHARING.match(option) for option in self.options):
-            return False
-        # With a fixed port, two tests on a node would collide.
-        return not self.gpus or self.master_port > 0 or 0 < self.session.allocation.gpus <= gpus
 
 
 def read_site(named: str, checkout: Path, env: Mapping[str, str] = os.environ) -> Site:
@@ -124,8 +105,8 @@ def parse(text: str, origin: str, checkout: str) -> Site:
     mounts = tuple(tuple(mount.split(":")) for mount in values.get("mounts", ()))
     names = {each.name for each in fields(Site)} - {"session"}
     given: dict[str, Any] = {name: value for name, value in values.items() if name in names}
-    given |= {name: tuple(values.get(name, ())) for name in ("options", "in_image")}
     given |= {"results": _folder(values, "results"), "image": image, "mounts": mounts}
+    given |= {"options": tuple(values.get("options", ()))}
     return Site(checkout, session=session, **given)
 
 

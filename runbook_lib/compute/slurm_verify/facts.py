@@ -9,13 +9,12 @@ from runbook_lib import display
 from runbook_lib.compute.slurm import jobs, selection
 from runbook_lib.compute.slurm.batch_files import job_files
 from runbook_lib.compute.slurm.client import Slurm
-from runbook_lib.compute.slurm.cluster import site_problems, unmounted
 from runbook_lib.compute.slurm.jobs import SlurmJob
 from runbook_lib.compute.slurm.outcome import conclude
 from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.tasks import TABLE
-from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.errors import Refused
 from runbook_lib.text.lists import join_first
 from runbook_lib.world.bump_branch import BumpBranch
 
@@ -30,9 +29,9 @@ _ADVICE = (
 class SlurmFacts:
     """A commit's tests on a cluster.
 
-    ``seen`` are the tests' earlier jobs.  ``new`` are those to submit now, with their files; one whose submission was
-    interrupted is planned again.  ``texts`` are settings and golden files by path.  ``problems`` prevent every
-    submission; ``idle``: why nothing is planned.
+    ``texts`` are settings and golden files by path.  ``seen`` are the tests' submitted jobs, the newest of each.
+    ``new`` are those to submit now, with their files; one whose submission was interrupted is planned again.
+    ``idle``: why nothing is planned.
     """
 
     branch: BumpBranch
@@ -42,7 +41,6 @@ class SlurmFacts:
     texts: Mapping[str, str | None] = field(default_factory=dict, repr=False)
     seen: Sequence[SlurmJob] = ()
     new: Sequence[tuple[SlurmJob, Mapping[Path, str]]] = ()
-    problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     idle: str = ""
 
@@ -71,32 +69,29 @@ class SlurmFacts:
 
     def attempts(self) -> list[SlurmJob]:
         """Return all attempts of the chosen tests, as the results folder has them now."""
-        names = {entry.test.name: entry.test for entry in self.tests}
-        return [job for test in names.values() for job in jobs.attempts(self.folder, test)]
+        return [job for entry in self.tests for job in jobs.attempts(self.folder, entry.test)]
 
     def submitted(self) -> list[SlurmJob]:
         """Return the newest submitted attempt of each chosen test."""
         return list({job.test.name: job for job in self.attempts() if job.id is not None}.values())
 
     def show(self) -> display.View:
-        """Show the site, the problems, the new jobs with the files of the first, and the omitted tests."""
+        """Show the site, the new jobs with the files of the first, and the omitted tests."""
         if self.idle:
             return display.note(self.idle)
         shown = display.facts(
             commit=self.branch.start[:10], results=self.folder, image=self.site.image or "none: in the checkout itself",
-            partition=self.site.partition, account=self.site.account,
+            partition=self.site.session.allocation.partition, account=self.site.session.allocation.account,
         )  # fmt: skip
-        shown += display.notes(self.problems, title="Nothing can be submitted")
         shown += display.notes(self.warnings, title="Warnings")
-        if self.new or not self.problems:
-            rows = [
-                {
-                    "test": str(job.test), "job": job.name, "nodes": job.test.nodes,
-                    "GPUs per node": self.site.gpus_for(job.test), "max. minutes": -(-job.test.time_limit // 60),
-                }
-                for job, _ in self.new
-            ]  # fmt: skip
-            shown += display.table(rows, empty="Nothing new to submit: all these tests have been submitted already.")
+        rows = [
+            {
+                "test": str(job.test), "job": job.name, "nodes": job.test.nodes,
+                "GPUs per node": self.site.gpus_for(job.test), "max. minutes": -(-job.test.time_limit // 60),
+            }
+            for job, _ in self.new
+        ]  # fmt: skip
+        shown += display.table(rows, empty="Nothing new to submit: all these tests have been submitted already.")
         for path, text in self.new[0][1].items() if self.new else ():
             shown += display.code(text, title=str(path))
         rows = [{"tests": join_first(names, 3), "omitted because": reason} for reason, names in self.left_out.items()]
@@ -106,9 +101,11 @@ class SlurmFacts:
 def read_facts(branch: BumpBranch, site: Site, tests: str, again: str, slurm: Slurm | None = None) -> SlurmFacts:
     """Return the tests of the branch's commit, and what the cluster and the results folder know about them.
 
-    ``tests`` and ``again`` are words that select tests: all, and those to submit once more.  Raises Refused for a test
-    that does not exist or is still running.
+    ``tests`` are words that select tests; ``again`` is ``failed`` or ``all``, for those of them to submit once more, or
+    ``cancel``, which submits none.  Raises Refused for a test that does not exist, and if none can be submitted.
     """
+    if again not in ("", "failed", "all", "cancel"):
+        raise Refused(f"jobs={again!r} is not failed, all or cancel. Name the tests that it is for in tests.")
     bump, facts = branch.bump, SlurmFacts(branch, site, slurm or Slurm())
     idle = "" if bump.repository.tests.recipes else f"{bump.repository.name} has no test recipes."
     if not site.results or idle:
@@ -119,65 +116,47 @@ def read_facts(branch: BumpBranch, site: Site, tests: str, again: str, slurm: Sl
         source = f"the tests and golden values are from {bump.base} at {branch.start[:10]}"
         warnings.append(f"Branch {bump.branch} does not exist yet: {source}.")
     facts = replace(facts, tests=selected, texts=texts, warnings=tuple(warnings))
-    facts = replace(facts, seen=facts.attempts())
-    new = _to_submit(facts, again)
-    return _with_jobs(facts, new) if new else facts
+    facts = replace(facts, seen=facts.submitted())
+    if again == "cancel":
+        return facts
+    left = {job.test.name for job in facts.seen} - _to_repeat(facts, again)
+    new = [entry for entry in selected if not entry.obstacle and entry.test.name not in left]
+    return _with_jobs(facts, new) if new or (selected and not facts.seen) else facts
 
 
-def _to_submit(facts: SlurmFacts, again: str) -> list[SelectedTest]:
-    """Return the tests not submitted yet, and those that ``again`` names.
-
-    Raises Refused for a word that matches no test, and for a test that is still waiting or running.
-    """
-    words = set(again.replace(",", " ").split())
-    runnable = {entry.test.name: entry for entry in facts.tests if not entry.obstacle}
-    names = {name: {name, entry.test.case, f"{entry.test.model}/{entry.test.case}"} for name, entry in runnable.items()}
-    if unknown := words - {"failed"}.union(*names.values()):
-        raise Refused(f"jobs names {', '.join(sorted(unknown))}, not among the chosen tests.")
-    newest = {job.test.name: job for job in facts.seen}
-    submitted = [job for name, job in newest.items() if name in runnable and job.id is not None]
-    new = runnable.keys() - {job.test.name for job in submitted}
-    unfinished = []
-    for observed in jobs.poll(facts.slurm, submitted, {}) if words else ():
-        job, word = observed.job, conclude(observed, facts.texts).word
-        is_named = bool(names[job.test.name] & words)
-        if is_named and not observed.over:
-            unfinished.append(f"{job.test} (job {job.id})")
-        elif is_named or ("failed" in words and word in ("failed", "unknown")):
-            new.add(job.test.name)
-    if unfinished:
-        advice = "Wait until they finish, or end them with `-r jobs cancel`; then run again."
-        raise Refused(f"jobs names unfinished tests: {', '.join(unfinished)}. {advice}")
-    return [entry for name, entry in runnable.items() if name in new]
+def _to_repeat(facts: SlurmFacts, again: str) -> set[str]:
+    """Return the names of the submitted tests to submit once more; never of one that is waiting or running."""
+    if not again:
+        return set()
+    states = jobs.poll(facts.slurm, facts.seen, {})
+    if again == "all":
+        return {job.test.name for job in states if job.over}
+    return {job.test.name for job in states if conclude(job, facts.texts).word in ("failed", "unknown")}
 
 
 def _with_jobs(facts: SlurmFacts, new: Sequence[SelectedTest]) -> SlurmFacts:
-    """Add jobs for the new tests, except those that cannot run on the cluster.  If none can, that is a problem."""
-    problems, warnings = site_problems(facts.site)
-    warnings += _work_tree_warnings(facts.branch, facts.site)
+    """Add jobs for the new tests, except those that Slurm rejects.  Raises Refused if none can run."""
     planned, obstacles = [], {}
     refusals: dict[tuple[int, int, int], str] = {}  # by what is requested of Slurm
-    try:
-        if facts.site.image and not facts.slurm.runs_containers():
-            problems.append(f"{facts.site.image} cannot be run. {TABLE['missing']['pyxis']}")
-        for entry in new:
-            test = entry.test
-            missing = unmounted(facts.site, test, facts.texts.get(selection.config_of(test)) or "")
-            job, texts = _plan_job(facts, entry)
-            needed = (test.nodes, test.gpus, test.time_limit)
-            if not missing and needed not in refusals:
-                refusal = facts.slurm.refusal(next(iter(texts.values())))
-                refusals[needed] = f"{refusal} {_ADVICE}" if refusal else ""
-            if obstacle := missing or refusals[needed]:
-                obstacles[test.name] = obstacle
-            else:
-                planned.append((job, texts))
-    except RunbookError as error:
-        problems.append(str(error))
-    if len(obstacles) == len(new):
-        problems[:0] = dict.fromkeys(obstacles.values())
+    if new and facts.site.image and not facts.slurm.runs_containers():
+        raise Refused(f"{facts.site.image} cannot be run. {TABLE['missing']['pyxis']}")
+    for entry in new:
+        test = entry.test
+        job, texts = _plan_job(facts, entry)
+        needed = (test.nodes, test.gpus, test.time_limit)
+        if needed not in refusals:
+            refusal = facts.slurm.refusal(next(iter(texts.values())))
+            refusals[needed] = f"{refusal} {_ADVICE}" if refusal else ""
+        if refusals[needed]:
+            obstacles[test.name] = refusals[needed]
+        else:
+            planned.append((job, texts))
     tests = tuple(replace(it, obstacle=it.obstacle or obstacles.get(it.test.name, "")) for it in facts.tests)
-    return replace(facts, tests=tests, new=planned, problems=tuple(problems), warnings=(*facts.warnings, *warnings))
+    facts = replace(facts, tests=tests, new=planned, warnings=(*facts.warnings, *_site_warnings(facts)))
+    if not planned:
+        advice = " To follow those that were submitted before, name only them in tests." if facts.seen else ""
+        raise Refused(f"Nothing can be submitted. {' '.join(facts.left_out)}{advice}")
+    return facts
 
 
 def _plan_job(facts: SlurmFacts, entry: SelectedTest) -> tuple[SlurmJob, Mapping[Path, str]]:
@@ -188,11 +167,18 @@ def _plan_job(facts: SlurmFacts, entry: SelectedTest) -> tuple[SlurmJob, Mapping
     return SlurmJob(entry.test, folder), job_files(entry.test, entry.connections, facts.site, folder, facts.tree)
 
 
-def _work_tree_warnings(branch: BumpBranch, site: Site) -> list[str]:
-    if site.image or branch.checkout.bare:
-        return []
+def _site_warnings(facts: SlurmFacts) -> list[str]:
+    """Compare the site with this machine, which may see less than the nodes."""
+    site, branch = facts.site, facts.branch
+    paths = [path for path in (site.image, *(mount[0] for mount in site.mounts)) if path.startswith("/")]
+    missing = [path for path in paths if not Path(path).exists()]
+    warnings = [f"{path} does not exist on this machine; the nodes need it." for path in missing]
+    if site.image:
+        return warnings
+    if not (Path(site.checkout) / ".venv").is_dir():
+        warnings.append(f"{site.checkout} has no .venv, so each node would build one: run `uv sync` there first.")
     head = branch.checkout.resolve("HEAD")
-    if head == branch.start and not branch.checkout.uncommitted(["."]):
-        return []
-    state = f"currently at {head[:10]} with its uncommitted changes, not at {branch.start[:10]}"
-    return [f"Without an image the tests run in {site.checkout} as it is when they start: {state}."]
+    if not branch.checkout.bare and (head != branch.start or branch.checkout.uncommitted(["."])):
+        state = f"currently at {head[:10]} with its uncommitted changes, not at {branch.start[:10]}"
+        warnings.append(f"Without an image the tests run in {site.checkout} as it is when they start: {state}.")
+    return warnings

@@ -5,19 +5,20 @@ them.  The record has the job IDs and the outcome of each test.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 
 from runbook_lib import display, notebooks
-from runbook_lib.checks import Check, Evidence, Next
+from runbook_lib.checks import Check, Evidence, Next, Status
 from runbook_lib.compute.slurm import jobs as slurm_jobs
 from runbook_lib.compute.slurm.jobs import SlurmJob
 from runbook_lib.compute.slurm.outcome import MatrixOutcome, conclude
 from runbook_lib.compute.slurm.selection import BUMP, expected_names
 from runbook_lib.compute.slurm.site import read_site
 from runbook_lib.compute.slurm_verify.facts import SlurmFacts, read_facts
-from runbook_lib.errors import Refused, Unreachable
+from runbook_lib.errors import Unreachable
 from runbook_lib.golden import plots, summary
 from runbook_lib.model import Condition, Effect, Outcome, Plan
 from runbook_lib.pins.bump import Bump
@@ -40,18 +41,17 @@ def read_outcomes(
     """
     expected = {entry.test.name: expected_names(entry.test, facts.texts) for entry in facts.tests}
     try:
-        tests = slurm_jobs.follow(facts.slurm, facts.submitted(), expected, early=early, wait=wait, sleep=sleep)
+        found = slurm_jobs.follow(facts.slurm, facts.submitted(), expected, early=early, wait=wait, sleep=sleep)
     except Unreachable as error:
         raise Unreachable(f"{error} {_RETRY}") from error
-    return [conclude(test, facts.texts) for test in tests]
+    return [conclude(job, facts.texts) for job in found]
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """Each planned job was submitted, once, and the results folder has its ID.  ``obstacle`` prevents submissions."""
+    """Each planned job was submitted, once, and the results folder has its ID."""
 
     facts: SlurmFacts
-    obstacle: str = ""
     leaves_machine = False
 
     @property
@@ -62,69 +62,62 @@ class Submitted:
 
     def holds(self, world: World) -> Check:
         """Read the results folder."""
-        folders = {job.folder for job in self.facts.attempts() if job.id is not None}
-        missing = [str(job.test) for job, _ in self.facts.new if job.folder not in folders]
+        missing = [str(job.test) for job, _ in self._left()]
         detail = f"Not submitted, or its job ID is not written: {join_first(missing, 5)}." if missing else "Each once."
-        return Check.of("the chosen tests were submitted", not missing and not self.obstacle, detail)
+        return Check.of("the chosen tests were submitted", not missing, detail)
 
     def make_true(self, world: World) -> Iterator[Effect]:
         """Submit the jobs, except those that another run has submitted in the meantime.
 
-        Raises Refused if a problem prevents that, or if Slurm rejects a job; accepted jobs stay.
+        Raises Refused if Slurm rejects a job; accepted jobs stay.
         """
-        if self.obstacle:
-            raise Refused(self.obstacle)
         facts = self.facts
         files.make_folder(facts.folder)
         with files.locked(facts.folder / "lock"):
             if facts.site.image and not facts.tree.exists():  # later changes to the checkout have no effect
                 facts.branch.checkout.archive(facts.branch.start, facts.tree)
-            folders = {job.folder for job in facts.attempts() if job.id is not None}
-            left = [(job, texts) for job, texts in facts.new if job.folder not in folders]
             try:
-                for job in slurm_jobs.submit(facts.slurm, left):
+                for job in slurm_jobs.submit(facts.slurm, self._left()):
                     yield Effect("slurm job", f"{job.test} ({job.name})", None, job.id)
             except Unreachable as error:
                 raise Unreachable(f"{error} {_RETRY}") from error
 
+    def _left(self) -> list[tuple[SlurmJob, Mapping[Path, str]]]:
+        """Return the planned jobs without an ID."""
+        folders = {job.folder for job in self.facts.attempts() if job.id is not None}
+        return [(job, texts) for job, texts in self.facts.new if job.folder not in folders]
+
 
 @dataclass(frozen=True)
 class Cancelled:
-    """None of the chosen tests of this commit runs on Slurm; those that Slurm was asked to end count."""
+    """None of the chosen tests of this commit waits or runs on Slurm."""
 
     facts: SlurmFacts
     leaves_machine = False
     sentence = "end all of these tests that are unfinished"
-    _asked: set[str] = field(default_factory=set, compare=False, repr=False)
 
     def holds(self, world: World) -> Check:
         """Query the queue."""
-        left = [str(job.test) for job in self._unfinished()]
+        left = [str(job.test) for job in slurm_jobs.unfinished(self.facts.slurm, self.facts.attempts())]
         detail = join_first(left, 5) if left else "None is unfinished, or Slurm ends it."
         return Check.of("no chosen test is left on Slurm", not left, detail)
 
     def make_true(self, world: World) -> Iterator[Effect]:
         """Ask Slurm to end the unfinished tests."""
-        unfinished = self._unfinished()
+        unfinished = slurm_jobs.unfinished(self.facts.slurm, self.facts.attempts())
         slurm_jobs.cancel(self.facts.slurm, unfinished)
-        self._asked.update(job.name for job in unfinished)
         listed = ", ".join(job.test.name for job in unfinished)
         yield Effect("cancel", f"{display.count(len(unfinished), 'test')} on Slurm: {listed}", None, "cancelled")
-
-    def _unfinished(self) -> list[SlurmJob]:
-        jobs = slurm_jobs.unfinished(self.facts.slurm, self.facts.attempts())
-        return [job for job in jobs if job.name not in self._asked]
 
 
 @dataclass(frozen=True)
 class MatrixPassed:
-    """Each submitted test passed, with the golden values of the commit; ``open_point``: why others are missing.
+    """Each submitted test passed, with the golden values of the commit.
 
     As in CI, a failed test needs a person's decision, so the run waits instead of failing.
     """
 
     facts: SlurmFacts
-    open_point: str
     wait: bool
     early: bool
     leaves_machine = False
@@ -135,26 +128,20 @@ class MatrixPassed:
         name, outcomes = "every test passed", read_outcomes(self.facts, early=self.early)
         words = [outcome.word for outcome in outcomes]
         if not words:
-            return Check(name, "waiting", self.open_point or "No test has been submitted yet.", Next.again())
+            return Check(name, "waiting", "No test has been submitted yet.", Next.again())
         counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
-        sentence, next_action = f"{display.count(len(words), 'test')} on Slurm: {counts}", Next()
+        sentence, evidence = f"{display.count(len(words), 'test')} on Slurm: {counts}", _evidence(outcomes)
         left = ("failed", "unknown", "to be judged", "not over")
-        names = [str(outcome.now.job.test) for word in left for outcome in outcomes if outcome.word == word]
+        names = [str(outcome.job.test) for word in left for outcome in outcomes if outcome.word == word]
+        if not names:
+            return Check(name, "passed", f"{sentence}.", evidence=evidence)
+        listed = join_first(names, 5)
         if "not over" in words:
-            sentence += "; waiting for Slurm"
-            next_action = Next.again("To follow the tests:", wait=True)
-        elif names:
-            sentence += "; waiting for a person to judge"
-            next_action = Next.again("Review the outcomes above. To submit the failed tests again:", jobs="failed")
-        elif self.open_point:
-            next_action = Next.again()
-        if names:
-            sentence += f": {join_first(names, 5)}"
-        detail, evidence = f"{sentence}. {self.open_point}".rstrip(), _evidence(outcomes)
-        if not next_action:
-            return Check(name, "passed", detail, evidence=evidence)
-        is_followed = "not over" in words and self.wait
-        return Check(name, "failed" if is_followed else "waiting", detail.removesuffix("."), next_action, evidence)
+            following = Next.again("To follow the tests:", wait=True)
+            status: Status = "failed" if self.wait else "waiting"  # followed, unless only read
+            return Check(name, status, f"{sentence}; waiting for Slurm: {listed}", following, evidence)
+        review = Next.again("Review the outcomes above. To submit the failed tests again:", jobs="failed")
+        return Check(name, "waiting", f"{sentence}; waiting for a person to judge: {listed}", review, evidence)
 
     def make_true(self, world: World) -> Sequence[Effect]:
         """Follow the tests, and print each change of their state."""
@@ -164,10 +151,8 @@ class MatrixPassed:
 
 def _evidence(outcomes: Sequence[MatrixOutcome]) -> Evidence:
     """Return each test with its outcome, why the failed ones failed, and the golden files that differ."""
-    rows, judgements = (
-        [outcome.row for outcome in outcomes],
-        list(chain.from_iterable(it.judgements for it in outcomes)),
-    )
+    rows = [outcome.row for outcome in outcomes]
+    judgements = list(chain.from_iterable(outcome.judgements for outcome in outcomes))
     shown = display.table(rows)
     failed = [outcome for outcome in outcomes if outcome.word in ("failed", "unknown")]
     for outcome in failed[:_SHOWN]:
@@ -183,7 +168,7 @@ def _evidence(outcomes: Sequence[MatrixOutcome]) -> Evidence:
 class SlurmVerify:
     """The step; ``site`` is a file that describes the cluster, ``tests`` are words that select tests.
 
-    ``jobs`` names those to submit once more, is ``failed`` for all that did not pass, or ``cancel`` to end all.
+    ``jobs`` is ``failed`` or ``all`` for those to submit once more, or ``cancel`` to end all.
     """
 
     site: str
@@ -193,37 +178,26 @@ class SlurmVerify:
 
     def look(self, world: World, bump: Bump) -> SlurmFacts:
         """Read the commit's tests, the results folder and the cluster.  Raises RunbookError like ``read_facts``."""
-        again = "" if self._cancels else self.jobs
-        return read_facts(bump_branch.look(world, bump), read_site(self.site, world.checkout.path), self.tests, again)
-
-    @property
-    def _cancels(self) -> bool:
-        return self.jobs.strip() == "cancel"
+        site = read_site(self.site, world.checkout.path)
+        return read_facts(bump_branch.look(world, bump), site, self.tests, self.jobs.strip())
 
     def plan(self, facts: SlurmFacts, bump: Bump) -> Plan[World]:
         """Plan the submission, or the end of all tests, and what the tests have to show."""
-        planned: Plan[World] = Plan(
-            Outcome("Every chosen test passed on Slurm.", Next.run(notebooks.OPEN_PR)), (facts.show(),), on_branch=False
-        )
-        if facts.idle or bump.tag is None:
-            return replace(planned, done=Outcome(facts.idle or "No tag was given, so nothing is submitted."))
-        problem = "" if self._cancels else " ".join(facts.problems)
-        open_point = f"Nothing can be submitted: {problem}" if problem else ""
+        shown, idle = (facts.show(),), facts.idle or ("" if bump.tag else "No tag was given, so nothing is submitted.")
+        if idle:
+            return Plan(Outcome(idle), shown, on_branch=False)
         conditions: list[Condition[World]] = []
-        if self._cancels:
+        if self.jobs.strip() == "cancel":
             conditions.append(Cancelled(facts))
-        elif problem and bump.apply:
-            conditions.append(Submitted(facts, problem))
-        elif facts.new and not problem:
+        elif facts.new:
             conditions.append(Submitted(facts))
-        is_submitting = bool(facts.new and conditions and not self._cancels)
-        if is_submitting or any(job.id or self._cancels for job in facts.seen):
-            conditions.append(MatrixPassed(facts, open_point, self.wait, bump.apply and facts.site.early))
-        done = planned.done if conditions else Outcome(open_point or "No test has been submitted yet.")
+        if conditions or facts.seen:
+            conditions.append(MatrixPassed(facts, self.wait, bump.apply and facts.site.early))
+        passed = Outcome("Every chosen test passed on Slurm.", Next.run(notebooks.OPEN_PR))
+        done = passed if conditions else Outcome("No test has been submitted yet.")
         omitted = [f"Omitted: {join_first(names, 3)}. {reason}" for reason, names in facts.left_out.items()]
-        prevented = facts.problems if problem and not bump.apply else ()
         inputs = {
             "head_commit": facts.branch.start, "results": str(facts.folder), "image_under_test": facts.site.image,
         }  # fmt: skip
-        evidence = Evidence(inputs=inputs, warnings=(*facts.warnings, *omitted, *prevented))
-        return replace(planned, done=done, conditions=tuple(conditions), evidence=evidence)
+        evidence = Evidence(inputs=inputs, warnings=(*facts.warnings, *omitted))
+        return Plan(done, shown, tuple(conditions), evidence=evidence, on_branch=False)

@@ -7,14 +7,14 @@ import pytest
 
 from runbook_lib.bisect.image.ledger import LedgerRun
 from runbook_lib.bisect.image.places import RunEnd, SlurmPlace, judge
-from runbook_lib.bisect.image.request import SearchOptions, parse
+from runbook_lib.bisect.image.request import parse
 from runbook_lib.bisect.overlays import Overlay
 from runbook_lib.bisect.search import Point
 from runbook_lib.compute.slurm.batch_files import job_name
 from runbook_lib.compute.slurm.client import QueuedJob, Slurm
+from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.pins.bump import Bump
-from runbook_lib.recipes.parallelism import Connections
 from runbook_lib.recipes.workloads import Workload
 
 NCCL = Overlay("nccl", "2.29.7", "2.30.4", "nvidia-nccl-cu13==2.29.7", 3, "report")
@@ -24,27 +24,27 @@ REPORT = "runbook-overlay: nccl 2.29.7"
 @pytest.mark.parametrize(
     ("metric", "end", "restored", "expected"),
     [
-        ("exit", RunEnd(0, 1, "n", []), (), ("value", 1.0)),
-        ("exit", RunEnd(1, 1, "n", []), (), ("value", 0.0)),
-        ("exit", RunEnd(1, 1, "n", [], "the node failed"), (), ("lost", None)),
-        ("exit", RunEnd(None, 0, "", [], "killed"), (), ("lost", None)),
-        ("value lower", RunEnd(0, 1, "n", ["1.5 s", "took 2.5e1"]), (), ("value", 25.0)),
-        ("value lower", RunEnd(0, 1, "n", ["12", REPORT, "done"]), (), ("value", 12.0)),
-        ("value lower", RunEnd(0, 1, "n", ["nothing"]), (), ("lost", None)),
-        ("value lower", RunEnd(1, 1, "n", ["12"]), (), ("lost", None)),
-        ("value lower", RunEnd(0, 1, "n", ["1" + "9" * 400]), (), ("lost", None)),
-        ("exit", RunEnd(0, 1, "n", [REPORT]), (NCCL,), ("value", 1.0)),
-        ("exit", RunEnd(0, 1, "n", []), (NCCL,), ("invalid", None)),
-        ("exit", RunEnd(86, 1, "n", ["runbook-invalid: nccl: pip"]), (NCCL,), ("invalid", None)),
-        ("exit", RunEnd(1, 1, "n", [], "no container"), (NCCL,), ("lost", None)),
-        ("iteration-time", RunEnd(1, 1, "n", []), (), ("value", 3.5)),
+        ("exit", RunEnd(0, "n", []), (), ("value", 1.0)),
+        ("exit", RunEnd(1, "n", []), (), ("value", 0.0)),
+        ("exit", RunEnd(1, "n", [], "the node failed"), (), ("lost", None)),
+        ("exit", RunEnd(None, "", [], "killed"), (), ("lost", None)),
+        ("value lower", RunEnd(0, "n", ["1.5 s", "took 2.5e1"]), (), ("value", 25.0)),
+        ("value lower", RunEnd(0, "n", ["12", REPORT, "done"]), (), ("value", 12.0)),
+        ("value lower", RunEnd(0, "n", ["nothing"]), (), ("lost", None)),
+        ("value lower", RunEnd(1, "n", ["12"]), (), ("lost", None)),
+        ("value lower", RunEnd(0, "n", ["1" + "9" * 400]), (), ("lost", None)),
+        ("exit", RunEnd(0, "n", [REPORT]), (NCCL,), ("value", 1.0)),
+        ("exit", RunEnd(0, "n", []), (NCCL,), ("invalid", None)),
+        ("exit", RunEnd(86, "n", ["runbook-invalid: nccl: pip"]), (NCCL,), ("invalid", None)),
+        ("exit", RunEnd(1, "n", [], "no container"), (NCCL,), ("lost", None)),
+        ("iteration-time", RunEnd(1, "n", []), (), ("value", 3.5)),
     ],
 )
 def test_an_ended_run(
     tmp_path: Path, metric: str, end: RunEnd, restored: tuple[Overlay, ...], expected: tuple[str, float | None]
 ) -> None:
     test = "gpt/a@dgx_h100" if metric == "iteration-time" else "true"
-    request = parse(Bump.parse(tag="26.05-py3"), SearchOptions("26.04-py3", test, metric), Site("/c", ""))
+    request = parse(Bump.parse(tag="26.05-py3"), Site("/c", "/r"), "26.04-py3", test, metric)
     assert request is not None
     folder = tmp_path / "1/assets"
     folder.mkdir(parents=True)
@@ -82,15 +82,15 @@ class OneJob(Slurm):
     ],
 )
 def test_the_end_of_a_job(tmp_path: Path, state: str, log: str, ended: str, problem: str) -> None:
-    request = parse(Bump.parse(tag="26.05-py3"), SearchOptions("26.04-py3", "true"), Site("/c", str(tmp_path)))
+    request = parse(Bump.parse(tag="26.05-py3"), Site("/c", str(tmp_path)), "26.04-py3", "true")
     assert request is not None
     results = tmp_path / "runs/1/1"
     results.mkdir(parents=True)
     for name, text in {"node-0.out.log": log, "ended": ended}.items():
         (results / name).write_text(text)
     slurm = OneJob(results, state)
-    test = Workload("r", "bisect", "a", "dev", "any", (), 1, 2, 60, "true")
-    place = SlurmPlace(request, tmp_path, Site("/c", str(tmp_path)), slurm, test, Connections(None, ""))
+    test = SelectedTest(Workload("r", "bisect", "a", "dev", "any", (), 1, 2, 60, "true"))
+    place = SlurmPlace(request, tmp_path, slurm, test)
     run = LedgerRun(1, Point("26.05-py3"), "registry.example/a:26.05-py3")
     end = place.finish(run, ())
     assert (end.problem, end.node, end.status) == (problem, "n1" * bool(log), int(ended) if ended else None)

@@ -5,18 +5,19 @@ from typing import Any
 
 import pytest
 
-from runbook_lib.bisect.image.request import BisectRequest, SearchOptions, parse
+from runbook_lib.bisect.image.request import BisectRequest, parse
 from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.slurm.site import Session, Site
 from runbook_lib.errors import RunbookError
 from runbook_lib.pins.bump import Bump
 
-GIVEN = {"good": "26.04-py3", "test": "true", "metric": "exit", "budget": "40"}
 SITE = Site("/c", "")
 
 
-def read(*, site: Site = SITE, tag: str = "26.05-py3", practice: bool = False, **changes: Any) -> BisectRequest | None:
-    return parse(Bump.parse(tag=tag), SearchOptions(**{**GIVEN, **changes}), site, practice=practice)
+def read(
+    *, site: Site = SITE, tag: str = "26.05-py3", good: str = "26.04-py3", test: str = "true", **changes: Any
+) -> BisectRequest | None:
+    return parse(Bump.parse(tag=tag), site, good, test, **changes)
 
 
 def test_without_a_good_tag_nothing_is_searched() -> None:
@@ -27,7 +28,6 @@ def test_without_a_good_tag_nothing_is_searched() -> None:
 @pytest.mark.parametrize(
     ("test", "results", "where"),
     [
-        ("gpt/a@dgx_h100", "", "slurm"),
         ("gpt/a@dgx_h100", "/r", "slurm"),
         ("python3 x.py", "", "local"),
         ("python3 x.py", "/r", "slurm"),
@@ -54,7 +54,7 @@ def test_what_is_measured_says_where(test: str, results: str, where: str) -> Non
     ],
 )
 def test_a_metric_has_a_direction(metric: str, test: str, expected: tuple[str, bool]) -> None:
-    request = read(metric=metric, test=test or "true")
+    request = read(metric=metric, test=test or "true", site=replace(SITE, results="/r"))
     assert request is not None
     assert (request.metric, request.higher_is_better) == expected
 
@@ -79,6 +79,7 @@ def test_the_budget_and_the_time_limit_make_no_other_search() -> None:
         {"site": replace(SITE, components={"apex": "25.04; id"})},
         {"site": replace(SITE, search_image="registry.example/mcore:latest")},
         {"test": ""},
+        {"test": "gpt/a@dgx_h100"},  # without a folder that the nodes see
         {"metric": "value"},
         {"metric": "speed higher"},
         {"budget": "many"},
@@ -91,8 +92,8 @@ def test_a_request_that_cannot_be_searched_is_refused(changes: dict[str, Any]) -
         read(**changes)
 
 
-def test_further_components_have_a_version_and_make_another_search() -> None:
-    request = read(site=replace(SITE, components={"flash-attn": "2.7.4.post1", "apex": "25.04"}))
+def test_further_components_make_another_search() -> None:
+    request, usual = read(site=replace(SITE, components={"flash-attn": "2.7.4.post1", "apex": "25.04"})), read()
     assert request is not None
-    assert request.components == {"flash-attn": "2.7.4.post1", "apex": "25.04"}
-    assert request.key != read().key  # type: ignore[union-attr]
+    assert usual is not None
+    assert request.key != usual.key

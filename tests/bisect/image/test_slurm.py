@@ -46,7 +46,7 @@ class SlurmWorld(World):
     def site(self) -> Site:
         """A cluster whose runs may take a minute, on two GPUs."""
         session = Session(Allocation(1, 2, time="1"))
-        return replace(super().site, shared=True, session=session, search_image="registry.example/a:{tag}")
+        return replace(super().site, session=session, search_image="registry.example/a:{tag}")
 
     def plan_slurm(self) -> SearchFacts:
         return self.plan(**self.changes)
@@ -80,5 +80,4 @@ def test_each_run_is_a_job_and_a_killed_notebook_finds_its_own(
     wait_until(lambda: real.ask("squeue", "-h") == "")
     runs = world.plan_slurm().ledger.runs
     assert {run.node for run in runs} >= {line.partition(" ")[2] for line in world.starts}
-    assert all(run.seconds >= 0 for run in runs)
     assert [run.outcome for run in runs if run.point.restored == ("cudnn",)] == ["invalid"]

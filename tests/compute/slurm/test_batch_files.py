@@ -17,8 +17,7 @@ from runbook_lib.recipes.parallelism import Connections
 from runbook_lib.recipes.workloads import Workload
 
 FOLDER, TREE = Path("/shared/results/c/gpt-a/1"), Path("/shared/results/c/tree.tar")
-#: Nodes with more GPUs than the tests here use.
-SITE = Site("/shared/Megatron-LM", "/shared/results", session=Session(Allocation(gpus=16)))
+SITE = Site("/shared/Megatron-LM", "/shared/results")
 UNSET, ONE = Connections(None, "Nothing requires it."), Connections(1, "TP 2 on Hopper\nrequires 1.")
 
 
@@ -46,7 +45,7 @@ def test_a_test_gets_the_resources_in_its_recipe() -> None:
     batch, *_ = rendered(workload(nodes=2, gpus=4, seconds=5400))
     assert directives(batch) == {
         "job-name": job_name(FOLDER), "nodes": "2", "ntasks-per-node": "1", "gpus-per-node": "4", "time": "01:30:00",
-        "output": f"{FOLDER}/job.log", "signal": "USR1@60", "no-requeue": "",
+        "output": f"{FOLDER}/job.log", "signal": "USR1@60", "exclusive": "", "no-requeue": "",
     }  # fmt: skip
     assert "GPUS_PER_NODE=4\n" in batch
     assert len({job_name(FOLDER), job_name(FOLDER.with_name("2")), job_name(Path("/other/gpt-a/1"))}) == 3
@@ -60,41 +59,21 @@ def test_a_time_limit_is_rounded_up_to_minutes(seconds: int, time: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "gpus", "expected"),
+    ("change", "expected"),
     [
-        ({"partition": "batch,large", "account": "me"}, 8, {"partition": "batch,large", "account": "me"}),
-        ({"gpus": False}, 8, {"gpus-per-node": None}),
-        ({"least_gpus": 8}, 1, {"gpus-per-node": "8"}),
-        *(({"options": (f"--{name}={value}",)}, 8, {name: value}) for name, value in (
-            ("exclude", "node[1-2,7]"), ("constraint", "[a|b]*2"), ("signal", "USR1@300"), ("gpus-per-node", "h100:8"),
+        ({"session": Session(Allocation(partition="a,b", account="me"))}, {"partition": "a,b", "account": "me"}),
+        ({"gpus": False}, {"gpus-per-node": None}),
+        ({"least_gpus": 16}, {"gpus-per-node": "16"}),
+        # A job has its nodes alone, unless the user decides how they are shared.
+        *(({"options": (f"--{name}={value}",)}, {name: value, "exclusive": alone}) for name, value, alone in (
+            ("exclude", "node[1-2,7]", ""), ("signal", "USR1@300", ""), ("gpus-per-node", "h100:8", ""),
+            ("cpus-per-gpu", "16", None), ("oversubscribe", "yes", None),
         )),
     ],
 )  # fmt: skip
-def test_the_site_changes_what_is_requested(
-    change: dict[str, Any], gpus: int, expected: dict[str, str | None]
-) -> None:  # fmt: skip
-    found = directives(rendered(workload(gpus=gpus), replace(SITE, **change))[0])
+def test_the_site_changes_what_is_requested(change: dict[str, Any], expected: dict[str, str | None]) -> None:
+    found = directives(rendered(workload(), replace(SITE, **change))[0])
     assert {name: found.get(name) for name in expected} == expected
-
-
-@pytest.mark.parametrize(
-    ("change", "nodes_gpus", "alone"),
-    [
-        ({}, 16, False),
-        ({}, 8, True),
-        ({}, 0, False),  # what a node has is not known
-        ({"gpus": False}, 16, True),
-        ({"gpus": False, "options": ("--oversubscribe",)}, 16, False),
-        ({"options": ("--cpus-per-gpu=16",)}, 8, False),
-        ({"options": ("--qos=high",)}, 8, True),
-        ({"master_port": 29500}, 16, True),  # two tests on a node would use the same port
-    ],
-)
-def test_a_job_with_all_gpus_of_a_node_gets_the_complete_node(
-    change: dict[str, Any], nodes_gpus: int, alone: bool
-) -> None:
-    site = replace(SITE, session=Session(Allocation(gpus=nodes_gpus)), **change)
-    assert ("exclusive" in directives(rendered(workload(), site)[0])) == alone
 
 
 def test_the_files_of_a_test() -> None:
@@ -110,14 +89,13 @@ def test_the_files_of_a_test() -> None:
 
 
 def test_a_container_sees_a_copy_of_the_checkout_and_never_the_home() -> None:
-    site = replace(SITE, image="/images/mcore.sqsh", mounts=(("/data", "/mnt/artifacts", "ro"),), master_port=29500)
+    site = replace(SITE, image="/images/mcore.sqsh", mounts=(("/data", "/mnt/artifacts", "ro"),))
     batch, task, _ = rendered(workload(script="cd /opt/megatron-lm"), site)
     assert "--container-image=/images/mcore.sqsh" in batch
     mounts = "/shared/results/c:/shared/results/c,/data:/mnt/artifacts:ro"
     assert f"--container-mounts={mounts} " in batch
     assert "--no-container-mount-home" in batch
     assert "#SBATCH --no-container" not in batch  # it is an option of srun
-    assert "\nMASTER_PORT=29500\n" in batch
     assert "export HF_HOME=/mnt/hf_home TRANSFORMERS_OFFLINE=1\n" in task
     assert f"\ntar -C /opt/megatron-lm --no-same-owner -xf {TREE}\n" in task
 

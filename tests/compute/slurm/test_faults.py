@@ -86,7 +86,7 @@ def test_a_controller_that_forgets_finished_jobs_immediately(tmp_path: Path, mon
         slurm = Slurm({**os.environ, **short.environment})
         planned = plan(tmp_path, {"a": "true", "b": "sleep 60", "c": "kill -9 $PPID"})
         found = run(slurm, planned, until=lambda tests: tests[1].state == "RUNNING" and tests[0].over)
-        slurm.cancel([found["b"].job.id or 0])
+        slurm.cancel([found["b"].id or 0])
         limit = time.monotonic() + 120
         while slurm.queue():
             assert time.monotonic() < limit

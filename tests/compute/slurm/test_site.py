@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.compute.allocation import Allocation
-from runbook_lib.compute.slurm import cluster
-from runbook_lib.compute.slurm.cluster import not_shared, unmounted
+from runbook_lib.compute.slurm.selection import unmounted
 from runbook_lib.compute.slurm.site import SCHEMA, Session, Site, parse
 from runbook_lib.errors import RunbookError
 from runbook_lib.recipes.workloads import Workload
@@ -27,10 +26,8 @@ results: /lustre/me/
 gpus: false
 platform: dgx_gb200
 early: true
-in-image: [/opt/data]
 least-gpus: 8
 options: [--qos=high, '--gpus-per-node=h100:8']
-shared: true
 """
 TEST = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 2, 8, 3600, "true")
 
@@ -38,10 +35,8 @@ TEST = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 2, 8, 3600, "true")
 def test_an_empty_file_is_an_empty_site_and_a_complete_one_is_read() -> None:
     assert parse("", "s", "/c") == parse("# nothing\n", "s", "/c") == Site("/c", "")
     assert parse(FILE, "s", "/c") == Site(
-        "/c", "/lustre/me", "/images/mcore.sqsh", "batch", "me",
-        (("/data", "/mnt/artifacts"), ("/models", "/models", "ro")), False, 8, ("--qos=high", "--gpus-per-node=h100:8"),
-        True, ("/opt/data",), platform="dgx_gb200", early=True,
-        session=Session(Allocation(account="me", partition="batch")),
+        "/c", "/lustre/me", "/images/mcore.sqsh", (("/data", "/mnt/artifacts"), ("/models", "/models", "ro")), False, 8,
+        ("--qos=high", "--gpus-per-node=h100:8"), "dgx_gb200", True, Session(Allocation(1, 8, "me", "batch")),
     )  # fmt: skip
     assert parse("image: 'nvcr.io/nvidia/nemo:26.06'", "s", "/c").image == "nvcr.io#nvidia/nemo:26.06"
 
@@ -55,17 +50,14 @@ def test_an_empty_file_is_an_empty_site_and_a_complete_one_is_read() -> None:
         ("image: [a]", r"image is \['a'\]; expected a text"),
         ("mounts: [/a]", "mounts is '/a'; expected outside:inside"),
         ("mounts: ['/a,/etc:/b']", "expected outside:inside"),
-        ("mounts: [/a:/b:suid]", "expected outside:inside"),
         ("results: Megatron-LM", "expected an absolute path"),
         ("results: /a$(id)", "expected an absolute path"),
         ("image: a b", "without white space"),
-        ("options: ['--comment=a #b']", "expected --name=value"),
         ('options: ["--qos=a\\nb"]', "expected --name=value"),
         ("options: [--nodes=3]", "'--nodes=3' .* follows from the recipe"),
         ("partition: 'a,,b'", "expected a name"),
-        ("account: 'a,b'", "expected the name of an account"),
         ("account: $(id)", "expected the name of an account"),
-        ("master-port: 70000", "expected a whole number from 0 to 65535"),
+        ("least-gpus: -1", "expected a whole number from 0 to 10000"),
     ],
 )
 def test_an_invalid_file_is_explained(text: str, says: str) -> None:
@@ -82,44 +74,6 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "on"),
-    [
-        ("tmpfs /dev/shm", "/dev/shm (tmpfs)"), ("xfs      /shared/scratch space", "/shared/scratch space (xfs)"),
-        ("overlay /", "/ (overlay)"), ("nfs4 /shared", ""), ("lustre /lustre", ""),
-    ],
-)  # fmt: skip
-def test_a_file_system_of_one_machine_is_refused(tmp_path: Path, said: str, on: str) -> None:
-    (tmp_path / "df").write_text(f"#!/bin/sh\necho 'Type Mounted on'; echo '{said}'; [ \"$3\" = {tmp_path} ]\n")
-    (tmp_path / "df").chmod(0o755)
-    told = not_shared(f"{tmp_path}/new/results", {"PATH": f"{tmp_path}:/bin"})
-    assert told.startswith(f"{tmp_path}/new/results is on {on},") if on else told == ""
-
-
-def test_an_unknown_file_system_is_not_refused(tmp_path: Path) -> None:
-    assert not_shared("/x", {"PATH": str(tmp_path)}) == ""
-
-
-@pytest.mark.parametrize(
-    ("site", "problems", "warnings"),
-    [
-        ({"image": "/no/a.sqsh"}, ["/no/a.sqsh does not exist"], []),
-        ({"image": "a#b", "mounts": (("/no/data", "/data"), ("/tmp", "/x"))}, ["/no/data does not exist"], []),
-        ({"image": "/no/a.sqsh", "shared": True}, [], ["/no/a.sqsh does not exist"]),
-        ({}, ["/c has no .venv"], []),
-        ({"results": "/dev/shm/r", "image": "a#b"}, ["/dev/shm/r is on /dev/shm (tmpfs)"], []),
-    ],
-)
-def test_paths_are_compared_with_this_machine(
-    site: dict[str, Any], problems: list[str], warnings: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cluster, "not_shared", lambda path: not_shared(path) if path.startswith("/dev/shm") else "")
-    found = cluster.site_problems(replace(Site("/c", "/r"), **site))
-    for sentences, expected in zip(found, (problems, warnings), strict=True):
-        assert len(sentences) == len(expected)
-        assert all(sentence.startswith(start) for sentence, start in zip(sentences, expected, strict=True))
-
-
-@pytest.mark.parametrize(
     ("site", "script", "settings", "nodes", "lacks"),
     [
         ({}, "DATA_PATH=/mnt/artifacts", "", 1, ""),  # without an image it is for the nodes to have
@@ -128,7 +82,6 @@ def test_paths_are_compared_with_this_machine(
         ({"image": "i", "mounts": (("/d", "/mnt/artifacts"),)}, "DATA=/mnt/artifacts/", "", 1, ""),
         ({"image": "i", "mounts": (("/d", "/mnt/", "ro"),)}, "DATA=/mnt/artifacts/", "", 1, ""),
         ({"image": "i", "mounts": (("/d", "/mnt/artifacts/text"),)}, "DATA=/mnt/artifacts/", "", 1, ""),
-        ({"image": "i", "in_image": ("/mnt/artifacts",)}, "DATA=/mnt/artifacts/", "", 1, ""),
         ({"image": "i", "mounts": (("/d", "/mnt/art"),)}, "DATA=/mnt/artifacts/x", "", 1, "/mnt/artifacts,"),
         # A node creates the folder of a cache for itself; two nodes must share it.
         ({"image": "i"}, "DATA_CACHE_PATH=/lustre/fsw/a/cache/", "", 1, ""),
