@@ -5,8 +5,8 @@ twice.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
@@ -61,14 +61,13 @@ class Problem:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """The result.  ``step``: the last good and first bad tag.  ``together``: only restoring all culprits helps."""
+    """The result.  ``step``: the last good and first bad tag.  Restoring any one of the culprits helps."""
 
     verdict: Verdict
     reason: str
     probability: float = 0.0
     step: tuple[str, str] | None = None
     culprits: tuple[str, ...] = ()
-    together: bool = False
 
 
 @dataclass(frozen=True)
@@ -179,36 +178,11 @@ def _search_components(data: _Data, tags: _Belief, points: list[Point]) -> Point
         return _next_point(data, belief, list(testable.values()), Point(good_tag), Point(bad_tag))
     culprits = belief.best.names
     if not culprits:
-        return _search_pairs(data, tags, points, testable)
+        return _conclude(tags, belief, "not a single component", "No swappable component makes it good alone.")
     fewest = min((testable[name] for name in culprits), key=data.count)
     if data.count(fewest) < _CONFIRMING_RUNS:
         return fewest
     return _conclude(tags, belief, "culprit", f"Restoring {' or '.join(culprits)} makes {bad_tag} good.")
-
-
-def _search_pairs(data: _Data, tags: _Belief, points: list[Point], tried: Mapping[str, Point]) -> Point | Conclusion:
-    """Restore all components, then, if that helps, each pair: where two changes are each enough, only both help."""
-    good_tag, bad_tag = tags.best.names
-    pairs: list[tuple[str, ...]] = []
-    if math.comb(len(tried), 2) <= _MAX_SETS:
-        pairs += combinations(tried, 2)
-    priors = {(): 0.5, **dict.fromkeys(pairs, 0.4 / max(len(pairs), 1))}
-    priors.setdefault(tuple(tried), 0.1)
-    groups = [Point(bad_tag, names) for names in priors if names]
-    usable = [point for point in groups if point not in data.invalid]
-    hypotheses = []
-    for names, prior in priors.items():
-        helped = {point for point in usable if names and set(names) <= set(point.restored)}
-        hypotheses.append(_Hypothesis(names, tags.best.good | helped, prior))
-    belief = data.believe(hypotheses, [*points, *tried.values(), *usable])
-    culprits = belief.best.names
-    if belief.probability < CERTAIN and usable:
-        return _next_point(data, belief, usable, Point(good_tag), Point(bad_tag))
-    if len(culprits) == 2:
-        reason = f"Only restoring {' and '.join(culprits)} together makes {bad_tag} good."
-        return replace(_conclude(tags, belief, "culprit", reason), together=True)
-    reason = "No swappable component makes it good alone, nor do two together."
-    return replace(_conclude(tags, belief, "not a single component", reason), culprits=())
 
 
 def _conclude(tags: _Belief, belief: _Belief, verdict: Verdict, reason: str) -> Conclusion:

@@ -9,7 +9,7 @@ both kinds of FSDP assert that it is not 1, on any hardware.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from runbook_lib.errors import CannotTell, Refused
 from runbook_lib.text import yaml_spans
@@ -106,13 +106,9 @@ def _integer(value: object, name: str, path: str) -> int:
     return int(text)
 
 
-Architecture = Literal["ampere", "hopper", "blackwell"]
-
-#: The GPU generation of each platform of the recipes.
-PLATFORMS: dict[str, Architecture] = {
-    "dgx_a100": "ampere", "dgx_h100": "hopper", "dgx_h200": "hopper", "dgx_b200": "blackwell",
-    "dgx_b300": "blackwell", "dgx_gb200": "blackwell", "dgx_gb300": "blackwell",
-}  # fmt: skip
+#: The platforms of the recipes, by whether their GPUs are Blackwell's or older.
+_BLACKWELL = ("dgx_b200", "dgx_b300", "dgx_gb200", "dgx_gb300")
+_OLDER = ("dgx_a100", "dgx_h100", "dgx_h200")
 OVERLAPPED = 32
 
 
@@ -127,30 +123,23 @@ class Connections:
 NO_CONNECTIONS = Connections(None, "")
 
 
-def architecture(platform: str) -> Architecture:
-    """Return the GPU generation of a platform; blanks in its name, a typo of some recipes, are ignored.
-
-    Raises CannotTell for an unknown platform.
-    """
-    name = "".join(platform.split())
-    if name in PLATFORMS:
-        return PLATFORMS[name]
-    known = ", ".join(PLATFORMS)
-    raise CannotTell(
-        f"The GPUs of the platform {platform!r} are unknown, so {VARIABLE} cannot be chosen. Known: {known}."
-    )
-
-
-def choose(gpus: Architecture, test: Parallelism) -> Connections:
+def choose(platform: str, test: Parallelism) -> Connections:
     """Return the value to export: the test's own, if it sets one that contradicts no rule.
 
-    Raises Refused, with the reason, where two settings of the test exclude each other or its own value is wrong.
+    Blanks in the platform's name, a typo of some recipes, are ignored.  Raises CannotTell for an unknown platform, and
+    Refused where two settings of the test exclude each other or its own value is wrong.
     """
+    name = "".join(platform.split())
+    if name not in (*_BLACKWELL, *_OLDER):
+        raise CannotTell(
+            f"The GPUs of the platform {platform!r} are unknown, so {VARIABLE} cannot be chosen. Known: "
+            f"{', '.join((*_OLDER, *_BLACKWELL))}."
+        )
     sizes = (("TP", test.tensor), ("CP", test.context))
     split = "" if test.fsdp else " and ".join(f"{name} {size}" for name, size in sizes if size > 1)
     own, rules = test.connections, dict[int, str]()
-    if split and gpus != "blackwell":
-        rules[1] = f"{split} on {gpus.title()} without FSDP requires 1: Megatron-LM asserts it."
+    if split and name in _OLDER:
+        rules[1] = f"Before Blackwell {split} without FSDP requires 1: Megatron-LM asserts it."
     if test.overlap_expert_communication:
         rules[OVERLAPPED] = f"Overlapped MoE expert-parallel communication needs {OVERLAPPED} for its streams."
     if own is None and len(rules) > 1:
@@ -161,7 +150,7 @@ def choose(gpus: Architecture, test: Parallelism) -> Connections:
     if own is None and rules:
         return Connections(*rules.popitem())
     if own is None:
-        reason = "Blackwell does not need it." if gpus == "blackwell" else "Neither TP nor CP is greater than 1."
+        reason = "Blackwell does not need it." if name in _BLACKWELL else "Neither TP nor CP is greater than 1."
         return Connections(None, f"{test.fsdp} must not run with 1." if test.fsdp else reason)
     # A test has one configuration for all platforms, so where it overlaps, its choice of 1 applies to Blackwell too.
     if own in rules or (own == 1 and split and rules):

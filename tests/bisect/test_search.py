@@ -58,15 +58,6 @@ def test_conclusions(changes: dict[str, object], verdict: str, culprits: tuple[s
         assert conclusion.step == (TAGS[1], TAGS[2])
 
 
-def test_two_changes_that_are_each_enough_must_be_restored_together() -> None:
-    problem, ledger = Problem(("good", "bad"), COMPONENTS, budget=60), list[Trial]()
-    generator = random.Random(3)
-    while isinstance(answer := advance(problem, ledger), Point):
-        is_good = answer.tag == "good" or {"nccl", "cudnn"} <= set(answer.restored)
-        ledger.append(Trial(answer, generator.gauss(4.0 if is_good else 3.0, 0.05)))
-    assert (answer.verdict, answer.culprits, answer.together) == ("culprit", ("nccl", "cudnn"), True)
-
-
 def test_a_component_whose_overlay_fails_is_a_suspect_and_is_not_run_again() -> None:
     case, ledger, generator = scenario(), list[Trial](), random.Random(1)
     broken = Point(TAGS[-1], ("cudnn",))

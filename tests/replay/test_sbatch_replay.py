@@ -15,7 +15,7 @@ from runbook_lib.compute.slurm.site import Site
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.recipes import file_names, workloads
 from runbook_lib.recipes import rows as recipes
-from runbook_lib.recipes.parallelism import Connections, Parallelism, architecture, choose
+from runbook_lib.recipes.parallelism import Connections, Parallelism, choose
 from runbook_lib.recipes.workloads import Workload
 
 pytestmark = pytest.mark.replay
@@ -46,7 +46,7 @@ def config(test: Workload) -> str:
 
 def connections(test: Workload, text: str | None) -> Connections:
     spread = Parallelism.parse(text, config(test)) if text else Parallelism()
-    return choose(architecture(test.platform), spread)
+    return choose(test.platform, spread)
 
 
 @pytest.fixture(scope="module")

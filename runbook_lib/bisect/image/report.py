@@ -31,20 +31,23 @@ def sentence(facts: SearchFacts) -> str:
     return f"{bad} is the first bad tag, {good} the last good one. {conclusion.reason} Probability: {probability}."
 
 
-def fix(facts: SearchFacts) -> tuple[Overlay, ...]:
-    """Return the overlays that make the image good: one of several that fail only together, else all."""
+def fix(facts: SearchFacts) -> Overlay | None:
+    """Return the overlay that makes the image good: the first of several culprits, which fail only together."""
+    culprits = _culprits(facts)
+    return culprits[0] if culprits else None
+
+
+def _culprits(facts: SearchFacts) -> tuple[Overlay, ...]:
     conclusion = facts.conclusion
     if conclusion is None or conclusion.step is None:
         return ()
-    culprits = facts.ledger.overlays_of(Point(conclusion.step[1], conclusion.culprits))
-    return culprits if conclusion.together else culprits[:1]
+    return facts.ledger.overlays_of(Point(conclusion.step[1], conclusion.culprits))
 
 
 def _advice(facts: SearchFacts) -> str:
     """Return the next action after the search, as a sentence."""
-    if lines := fix(facts):
-        names = " and ".join(f"{overlay.name} {overlay.old}" for overlay in lines)
-        return f"Install {names} on top of the new image, as below."
+    if overlay := fix(facts):
+        return f"Install {overlay.name} {overlay.old} on top of the new image, as below."
     if facts.conclusion and facts.conclusion.step:
         good, bad = facts.conclusion.step
         return f"Stay on {good}, and report {bad} with the text below."
@@ -61,8 +64,8 @@ def evidence(facts: SearchFacts) -> Evidence:
     shown = display.note(sentence(facts)) + (display.note(_advice(facts)) if is_over else display.View("", ""))
     shown += display.notes(suspects, title="Remaining suspects") + display.table(rows)
     below = display.View("", "")
-    if lines := [line for overlay in fix(facts) for line in overlay.dockerfile_lines()]:
-        below += display.code("\n".join(lines), title="After FROM in the Dockerfile")
+    if overlay := fix(facts):
+        below += display.code("\n".join(overlay.dockerfile_lines()), title="After FROM in the Dockerfile")
     if text:
         below += display.code(text, title="Text for upstream")
     return Evidence(
@@ -108,7 +111,7 @@ def issue(facts: SearchFacts) -> str:
     for point, values in _values(facts).items():
         restored = ", ".join(map(code, point.restored)) or "–"
         lines.append(f"| {code(point.tag)} | {restored} | {', '.join(f'{value:g}' for value in values)} |")
-    for overlay in facts.ledger.overlays_of(Point(conclusion.step[1], conclusion.culprits)):
+    for overlay in _culprits(facts):
         lines += ["", f"{overlay.name}: {code(overlay.old)} → {code(overlay.new or 'the version of the image')}"]
     return "\n".join([*lines, ""])
 

@@ -9,7 +9,7 @@ from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import commit_changes
 from runbook_lib.golden import coverage
 from runbook_lib.recipes import file_names, rows
-from runbook_lib.recipes.parallelism import NO_CONNECTIONS, Connections, Parallelism, architecture, choose
+from runbook_lib.recipes.parallelism import NO_CONNECTIONS, Connections, Parallelism, choose
 from runbook_lib.recipes.workloads import Workload, read
 from runbook_lib.text.suggestions import did_you_mean
 from runbook_lib.world.bump_branch import BumpBranch
@@ -125,7 +125,7 @@ def prepare(test: Workload, config: str | None, site: Site) -> SelectedTest:
             reason = "It has no model_config.yaml; its script sets the variables it needs."
             return SelectedTest(test, Connections(None, reason))
         parallelism = Parallelism.parse(config, config_of(test))
-        connections = choose(architecture(test.platform), parallelism)
+        connections = choose(test.platform, parallelism)
     except RunbookError as error:
         return SelectedTest(test, obstacle=str(error))
     gpus = site.gpus_for(test)

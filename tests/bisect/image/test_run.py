@@ -37,7 +37,7 @@ def test_a_search_names_the_component_and_is_not_repeated(world: World) -> None:
     assert {entry["status"] for entry in entries if entry["kind"] == "check"} == {"passed"}
     assert "Probability: 99." in report.sentence(result)
     assert "PyTorch" in " ".join(report.remaining_suspects(result))
-    assert [overlay.requirement for overlay in report.fix(result)] == ["nvidia-nccl-cu13==2.29.7"]
+    assert [fix.requirement for fix in (report.fix(result),) if fix] == ["nvidia-nccl-cu13==2.29.7"]
     assert "26.05-py3" in report.issue(result)
     assert report.plot(result).text
     for index, run in enumerate(result.ledger.runs):  # each prefix of the ledger continues in the same way
