@@ -2,12 +2,11 @@
 
 import io
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
-from runbook_lib.display import Picture, View, note
-from runbook_lib.golden.form import Judgement
+from runbook_lib.display import Picture
 from runbook_lib.golden.judge import Verdicts
 from runbook_lib.golden.shifts import Group
 from runbook_lib.golden.values import Steps
@@ -20,38 +19,9 @@ if TYPE_CHECKING:
 _OLD, _NEW, _INK, _GRID, _PAPER = "#0072b2", "#d55e00", "#24292f", "#dddddd", "#fffffe"
 #: The same colours on a dark page.
 _DARK = {_OLD: "#56b4e9", _NEW: "#ff9e4a", _INK: "#e6edf3", _GRID: "#444c56", _PAPER: "none"}
-_FLOOR = 1e-9
 _GIB = 2.0**30
 #: The units of metrics, by name or first word.
 _UNITS = {"iteration": " (s)", "mem": " (GiB)", "throughput": " (tokens/s)", "latency": " (s)"}
-
-
-def drift(judgements: Iterable[Judgement]) -> Picture | View:
-    """Plot the distribution of |avg_rel_diff| over the files, one row per metric, on a logarithmic axis."""
-    sizes: dict[str, list[float]] = {}
-    for judgement in judgements:
-        for measure in judgement.measures:
-            if measure.avg_rel_diff is not None and math.isfinite(measure.avg_rel_diff):
-                sizes.setdefault(measure.metric, []).append(max(abs(measure.avg_rel_diff), _FLOOR))
-    metrics = sorted(sizes)
-    if not metrics:
-        return note("No metric of two golden files could be compared.")
-    figure, axes = _figure(9, 1.2 + 0.55 * len(metrics))
-    for row, metric in enumerate(metrics):
-        values = sorted(sizes[metric])
-        # Spread evenly up and down, so that equal values do not overlap.
-        heights = [row + ((i * 7) % 11 - 5) / 18 for i in range(len(values))]
-        axes.plot(values, heights, "o", color=_OLD, alpha=0.45, markersize=4, markeredgewidth=0)
-        axes.plot([median(values)], [row], "|", color=_NEW, markersize=20, markeredgewidth=2.5)
-    axes.set_xscale("log")
-    axes.set_xlim(_FLOOR / 2, None)
-    powers = range(-9, max(0, math.ceil(math.log10(axes.get_xlim()[1]))))
-    axes.set_xticks([10.0**power for power in powers], ["0", *(f"1e{power}" for power in powers[1:])])
-    axes.set_xticks([], minor=True)
-    axes.set_ylim(len(metrics) - 0.4, -0.6)
-    axes.set_yticks(range(len(metrics)), metrics)
-    axes.set_xlabel("|avg_rel_diff| of a file; the bar is the median")
-    return _svg(figure, f"Distribution of |avg_rel_diff| for {', '.join(metrics)}")
 
 
 def values_by_group(groups: Mapping[str, Sequence[float]], label: str, highlighted: Container[str] = ()) -> Picture:
@@ -145,21 +115,13 @@ def _svg(figure: "Figure", description: str) -> Picture:
     return Picture(f"<svg {attributes} {own_attributes}>{theme}{shapes}", description)
 
 
-def shift(group: Group, ratios: Sequence[float]) -> Picture:
-    """Plot the sorted changes of a group's files, above 1 is worse, and their median."""
-    figure, axes = _figure(5, 2.9)
-    axes.locator_params(axis="x", integer=True)
-    axes.axhline(1, color=_INK, linewidth=1)
-    axes.plot(range(1, len(ratios) + 1), ratios, "o", color=_OLD, markersize=4)
-    axes.axhline(group.ratio or 1.0, color=_NEW, linewidth=1.5, linestyle="--")
-    axes.set_title(group.sentence, fontsize=9, loc="left", color=_INK)
-    axes.set_xlabel("files, sorted; the dashed line is the median")
-    axes.set_ylabel("new / old")
-    return _svg(figure, group.sentence)
+def shift(group: Group, verdicts: Verdicts) -> Picture:
+    """Plot the changes of a group's files, above 1 is worse, and their median."""
+    return values_by_group({group.platform or "all platforms": ratios(group, verdicts)}, f"new / old of {group.metric}")
 
 
 def ratios(group: Group, verdicts: Verdicts) -> list[float]:
-    """Return the sorted ratios of new to old for a group's files: of a loss at its end, none of a changed form."""
+    """Return the ratios of new to old for a group's files: of a loss at its end, none of a changed form."""
     found = []
     for judgement in verdicts.judgements if group.ratio is not None else ():
         if judgement.file not in group.files:
@@ -168,4 +130,4 @@ def ratios(group: Group, verdicts: Verdicts) -> list[float]:
             found.append(math.exp(judgement.costs[group.metric]))
         elif group.metric in judgement.losses:
             found.append(1 + judgement.losses[group.metric].tail)
-    return sorted(ratio for ratio in found if math.isfinite(ratio))
+    return [ratio for ratio in found if math.isfinite(ratio)]

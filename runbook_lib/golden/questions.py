@@ -56,8 +56,7 @@ def _of_groups(values: GoldenComparison) -> Iterator[Asked]:
         }  # fmt: skip
         suggestion = "" if danger else group.sentence
         question = Question("accept", group.id, f"{numbers}. {offer}".rstrip(), suggestion, facts)
-        ratios = golden_plots.ratios(group, verdicts)
-        yield question, partial(golden_plots.shift, group, ratios) if ratios else None
+        yield question, partial(golden_plots.shift, group, verdicts) if golden_plots.ratios(group, verdicts) else None
 
 
 def _of_files(values: GoldenComparison) -> Iterator[Asked]:

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Check, Evidence, Next
-from runbook_lib.golden import acceptance, comparison, plots, questions, summary
+from runbook_lib.golden import acceptance, comparison, questions, summary
 from runbook_lib.golden.attempts import attempt_rows
 from runbook_lib.golden.comparison import GoldenComparison, GoldenReadings
 from runbook_lib.golden.coverage import coverage_rows
@@ -276,11 +276,10 @@ def _shown(
     values: GoldenComparison, drawings: Iterable[Callable[[], display.Picture]]
 ) -> tuple[display.View | display.Drawing, ...]:
     """Return the tables and plots, each drawn when it is shown; ``drawings`` are those of the open questions."""
-    readings, files = values.readings, values.judged.verdicts.judgements
-    sections: dict[str, Callable[[], display.View | display.Picture]] = {
+    readings = values.readings
+    sections: dict[str, Callable[[], display.View]] = {
         "The run that provides the values.": readings.ci_run.show,
         "Its golden files, read from the artifacts, and the verdict on each.": partial(_verdicts, values),
-        "How far each metric moved.": partial(plots.drift, files),
         "The golden files of this image type that the run covered, and how to refresh the others.": lambda: (
             display.table(coverage_rows(readings.coverage), empty="No run, so nothing is covered.")
         ),

@@ -128,7 +128,11 @@ def markdown(verdicts: Verdicts) -> str:
     metrics = by_metric(judgements)
     if not metrics.empty:
         source = f"priors alone ({code(verdicts.missing)})" if verdicts.missing else "the history of each test"
-        parts += [_table(metrics), _interpretation(judgements), f"Times and memory were judged by {source}."]
+        failing = sum(bool(judgement.ci) for judgement in judgements)
+        parts.append(_table(metrics))
+        parts.append(
+            f"CI fails {failing} of these tests against the old values. Times and memory were judged by {source}."
+        )
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -175,19 +179,4 @@ def _table(metrics: "pd.DataFrame") -> str:
         cells = [code(row["metric"]), code(row["platform"]), row["n"], f"{row['median']:.2e}", f"{row['max']:.2e}"]
         cells += [row[name] for name in BUCKETS]
         lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines)
-
-
-def _interpretation(judgements: Sequence[Judgement]) -> str:
-    """Return only the lines that apply to the data."""
-    lines, hidden = [], []
-    for measure in _measures(judgements):
-        if measure.avg_rel_diff is not None and abs(measure.avg_rel_diff) < 1e-3 and (measure.max_abs or 0.0) > 0.05:
-            hidden.append(measure.metric)
-    if hidden:
-        names = ", ".join(map(code, sorted(set(hidden))))
-        lines.append(f"- In {len(hidden)} cases steps change by more than 5%, but the signed mean hides that: {names}.")
-    failing = sum(bool(judgement.ci) for judgement in judgements)
-    if failing:
-        lines.append(f"- CI fails {failing} of these tests against the old values.")
     return "\n".join(lines)

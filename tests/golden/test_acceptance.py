@@ -53,18 +53,10 @@ def test_the_dangers_of_groups() -> None:
         assert verdicts.danger(replace(GROUP, metric=metric, ratio=ratio)) == danger
 
 
-@pytest.mark.parametrize(
-    ("metric", "before", "now", "same"),
-    [
-        ("iteration-time", 1.48, 1.49, True),
-        ("iteration-time", 1.48, 1.7, False),
-        ("iteration-time", 1.48, 0.6, False),
-        ("lm loss", 1.01, 1.02, False),
-    ],
-)
-def test_a_decision_on_a_group_holds_up_to_its_shift(metric: str, before: float, now: float, same: bool) -> None:
-    seen, group = replace(GROUP, metric=metric, ratio=before), replace(GROUP, metric=metric, ratio=now)
-    assert (seen.digest == replace(group, files=(*GROUP.files, FINE)).digest) is same
+def test_a_decision_on_a_group_holds_up_to_its_shift() -> None:
+    for metric, now, same in (("iteration-time", 1.49, True), ("iteration-time", 1.7, False), ("lm loss", 1.5, False)):
+        seen, group = replace(GROUP, metric=metric), replace(GROUP, metric=metric, ratio=now)
+        assert (seen.digest == replace(group, files=(*GROUP.files, FINE)).digest) is same
 
 
 def test_an_entry_by_hand_that_can_accept_nothing_is_refused() -> None:

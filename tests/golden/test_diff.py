@@ -58,12 +58,7 @@ def test_folders(sides, capsys, old, new, status, told):
 
 @pytest.mark.parametrize(
     ("content", "refreshed", "status", "output"),
-    [
-        (series(1.0), series(1.0), 0, "Renamed (1)"),
-        (json.dumps(json.loads(series(1.0)), indent=4), series(1.0), 0, "Renamed (1)"),
-        (series(1.0, "nan"), series(1.0), 0, "1 refreshed"),
-        (series(1.0), series(2.0), 1, "1 refreshed, 1 held back"),
-    ],
+    [(series(1.0), series(1.0), 0, "Renamed (1)"), (series(1.0), series(2.0), 1, "1 refreshed, 1 held back")],
 )
 def test_a_renamed_file_is_compared_with_its_old_self(sides, capsys, content, refreshed, status, output):
     other = series(7.0)
@@ -71,16 +66,6 @@ def test_a_renamed_file_is_compared_with_its_old_self(sides, capsys, content, re
     old = {NAME: content, "gpt/other/golden_values_dev.json": other}
     assert main(["golden", "diff", *sides(old, new)]) == status
     assert output in capsys.readouterr().out
-
-
-def test_equal_files_are_paired_by_name(sides, capsys):
-    old = {f"gpt/{case}/golden_values_dev_dgx_{gpu}.json": series(1.0) for case in "ab" for gpu in ("h100", "gb200")}
-    new = {name.replace("gpt/", "moe/"): content for name, content in old.items()}
-    assert main(["golden", "diff", *sides(old, new), "--json"]) == 0
-    files = json.loads(capsys.readouterr().out)["files"]
-    assert {row["file"]: row["notes"] for row in files} == {
-        name.replace("gpt/", "moe/"): f"renamed from {name}" for name in old
-    }
 
 
 def test_json(sides, capsys):
@@ -92,13 +77,6 @@ def test_json(sides, capsys):
         NAME, "lm loss", 50, -0.5,
     ]  # fmt: skip
     assert told["files"][0]["file"] == NAME
-
-
-def test_infinite_measures_are_still_json(sides, capsys):
-    small, large = ({"m": {"values": {"1": value}}} for value in (1e-11, 1e300))
-    old, new = sides({NAME: json.dumps(small)}, {NAME: json.dumps(large)})
-    assert main(["golden", "diff", old, new, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["measures"][0]["avg_rel_diff"] is None
 
 
 def test_commits_of_a_clone(tmp_path, capsys):
@@ -132,14 +110,6 @@ def test_sides_that_cannot_be_read(tmp_path, capsys, names, monkeypatch):
     assert told.startswith("runbook: ")
     if names[0] == "nope":
         assert told.startswith(f"runbook: 'nope' is neither a folder nor a commit of {root}: ")
-
-
-def test_links_are_not_followed(tmp_path, sides):
-    old, new = sides({NAME: series(1.0)}, {NAME: series(1.0)})
-    secret = tmp_path / "secret"
-    secret.write_text(series(9.0))
-    (tmp_path / "new" / "gpt/case/golden_values_dev.json").symlink_to(secret)
-    assert main(["golden", "diff", old, new]) == 0
 
 
 def shifted(factor):

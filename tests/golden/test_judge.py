@@ -2,10 +2,8 @@ import json
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from runbook_lib.golden.ci_rules import ComparisonConfig, approximately_equal, ci_failures, steady_steps
+from runbook_lib.golden.ci_rules import ComparisonConfig, approximately_equal, ci_failures
 from runbook_lib.golden.judge import judge
 from runbook_lib.golden.measure import measure
 from runbook_lib.golden.values import parse
@@ -170,15 +168,6 @@ def test_an_unobserved_step_is_not_a_nan(old, new, verdict, why):
     assert judge(FILE, old, text(new), lint=True).verdict == "refused"
 
 
-def test_reasons_of_equal_weight_are_in_the_order_of_their_metrics():
-    names = [f"mtp_{number} loss" for number in range(1, 7)]
-    new = {}
-    for name in reversed(names):
-        new |= series(name, {step: 2.0 if step < 40 else "nan" for step in range(1, N + 1)})
-    judgement = judge(FILE, text(series("iteration-time", dict.fromkeys(range(1, N + 1), 2.0))), text(new))
-    assert [reason.metric for reason in judgement.reasons if "ended early" in reason.sentence] == names
-
-
 def test_steps_that_were_never_observed():
     old = text(series(values={1: "nan"} | dict.fromkeys(range(2, N + 1), 2.0)))
     kept = text(series(values={1: "nan"} | dict.fromkeys(range(2, N + 1), 2.0001)))
@@ -196,34 +185,11 @@ def test_a_new_file_that_does_not_parse_is_refused(content):
     assert judge(FILE, OLD, content).verdict == "refused"
 
 
-def test_reinforcement_learning_has_limits_of_its_own():
-    config = RL + "[lm-loss, mem-allocated-bytes]\n"
-    old = scaled("mem-allocated-bytes", 1)
-    assert judge(FILE, old, scaled("mem-allocated-bytes", 1.07), config).verdict == "refresh"
-    assert judge(FILE, old, scaled("mem-allocated-bytes", 1.2), config).verdict == "held back"
-    assert judge(FILE, scaled("lm-loss", 1), scaled("lm-loss", 0.98), config).verdict == "held back"
-
-
-_KEYS = st.sampled_from(["0", "lm loss", "values", "iteration-time", "throughput", "logprobs", "mem-x", "1", "2"])
-_JSON = st.recursive(
-    st.none() | st.floats() | st.integers() | st.text(max_size=3),
-    lambda inner: st.lists(inner) | st.dictionaries(_KEYS, inner),
-).map(json.dumps)
-
-
-@given(_JSON, _JSON, st.sampled_from(["", RL + "[iteration-time, lm-loss]", INFERENCE + "[]"]))
-def test_any_json_gets_a_verdict(old, new, config):
-    assert judge(FILE, old, new, config).verdict in ("unchanged", "refresh", "held back", "refused")
-
-
 def test_measures():
-    old, new = {1: 1.0, 2: 2.0, 3: 0.0, 4: math.inf, 5: 4.0}, {1: 1.1, 2: 1.8, 3: 5.0, 4: 1.0, 5: 4.0, 6: 1.0}
+    old, new = {1: 1.0, 2: 2.0, 3: 0.0, 4: math.inf, 5: 4.0}, {1: 1.1, 2: 1.8, 3: 5.0, 4: 1.0, 5: 3.0, 6: 1.0}
     found = measure(FILE, "x", old, new)
     assert found.n_steps == 3
-    assert found.avg_rel_diff == pytest.approx(0.0, abs=1e-12)
-    assert found.max_abs == pytest.approx(0.1)
-    even = measure(FILE, "x", {1: 1.0, 2: 1.0, 3: 1.0, 4: 1.0}, {1: 1.0, 2: 1.1, 3: 0.7, 4: 1.4})
-    assert even.avg_rel_diff == pytest.approx(-0.05)
+    assert (found.avg_rel_diff, found.max_abs) == (pytest.approx(0.25 / 3), 0.25)
     assert measure(FILE, "x", {1: 0.0}, {1: 1.0}).avg_rel_diff is None
 
 
@@ -290,10 +256,3 @@ def test_routing_is_compared_for_the_kept_tokens_in_any_order():
 def test_one_step_in_a_hundred_may_miss(steps, missed, passes):
     old = dict.fromkeys(range(steps), 1.0)
     assert approximately_equal(old, old | dict.fromkeys(range(missed), 2.0), 0.05) is passes
-
-
-def test_the_steady_window():
-    assert steady_steps(dict.fromkeys(range(1, 26), 1.0)) == list(range(5, 21))
-    assert steady_steps(dict.fromkeys(range(1, 51), 1.0)) == list(range(30, 46))
-    assert steady_steps({100: 1.0, 200: 1.0, 300: math.inf, 400: 1.0, 500: 1.0, 600: 1.0}) == [100, 200, 400, 500]
-    assert steady_steps({1: 1.0}) == []

@@ -13,8 +13,6 @@ from runbook_lib.golden.history import GoldenHistory, PastChange
 from runbook_lib.golden.judge import judge_all
 from runbook_lib.golden.losses import loss_change
 from runbook_lib.golden.measure import Measure
-from runbook_lib.golden.noise import learn
-from runbook_lib.golden.shifts import binomial_tail
 
 TIME, MEMORY = "iteration-time", "mem-max-allocated-bytes"
 
@@ -93,11 +91,6 @@ def test_a_family_that_differs_is_a_group_of_its_own():
     assert {judgement.verdict for judgement in verdicts.judgements} == {"refresh"}
 
 
-def test_memory_has_groups_as_well():
-    (group,) = judge_all(files(near(1.2, 20, spread=0.001), MEMORY)).groups
-    assert (group.metric, round(group.ratio, 2)) == (MEMORY, 1.2)
-
-
 @pytest.mark.parametrize("shift", [1.0, 1.48, 0.86])
 @pytest.mark.parametrize(("ratio", "verdict"), [(1.0, "refresh"), (1.5, "held back"), (0.5, "refresh")])
 def test_one_test_is_judged_without_the_shift_of_its_platform(shift, ratio, verdict):
@@ -174,12 +167,6 @@ def test_a_wrong_loss_leaves_the_envelope(arguments, beyond):
     assert (change.excess > 1) == beyond
 
 
-def test_a_loss_without_shared_steps_has_no_change():
-    assert loss_change({1: 1.0}, {2: 1.0}) is None
-    assert loss_change({1: math.inf}, {1: 1.0}) is None
-    assert loss_change({1: 0.0}, {1: 0.0}).excess == 0
-
-
 def test_losses_that_all_changed_are_one_decision():
     judged = []
     for judgement in files(near(1.0, 10)):
@@ -200,14 +187,3 @@ def test_no_values_are_too_extreme(ratios, history, metric):
     verdicts = judge_all(files(ratios, metric), past(history))
     assert len(verdicts.judgements) == len(ratios)
     assert all(0 <= group.p_value < 1e-3 for group in verdicts.groups)
-
-
-def test_probabilities():
-    assert binomial_tail(0, 5, 0.1) == pytest.approx(1.0)
-    assert binomial_tail(5, 5, 0.1) == pytest.approx(1e-5)
-
-
-def test_the_scale_of_a_test_is_between_its_own_and_the_usual_one():
-    own = past([1.2, 1 / 1.2] * 6)
-    assert 0.05 < learn(own, {}).scale(name(0), TIME) < 0.25
-    assert learn(GoldenHistory(), {}).scale(name(0), TIME) < 0.05

@@ -19,7 +19,7 @@ from runbook_lib.compute.slurm.selection import BUMP, expected_names
 from runbook_lib.compute.slurm.site import read_site
 from runbook_lib.compute.slurm_verify.facts import SlurmFacts, read_facts
 from runbook_lib.errors import Unreachable
-from runbook_lib.golden import plots, summary
+from runbook_lib.golden import summary
 from runbook_lib.model import Condition, Effect, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.system import files
@@ -161,7 +161,7 @@ def _evidence(outcomes: Sequence[MatrixOutcome]) -> Evidence:
         shown += display.note(f"… and {len(failed) - _SHOWN} more that failed; the record has all.")
     values = display.table(summary.verdict_rows(judgements), empty="No golden value differs from the commit's.")
     tables = {"slurm tests": rows, "golden": summary.rows(summary.in_order(judgements))}
-    return Evidence(tables=tables, shown=(shown, values, plots.drift(judgements)))
+    return Evidence(tables=tables, shown=(shown, values))
 
 
 @dataclass(frozen=True)
