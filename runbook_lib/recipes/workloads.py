@@ -38,11 +38,6 @@ class Workload:
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
-    def world_size(self) -> int:
-        """The number of its processes, one per GPU."""
-        return self.nodes * self.gpus
-
-    @property
     def name(self) -> str:
         """Return its test, environment, platform and, if the recipe has one, tag."""
         parts = [self.model, self.case, self.environment, self.platform, self.values.get("tag", "")]

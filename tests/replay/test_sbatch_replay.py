@@ -3,19 +3,19 @@
 import re
 import shutil
 import subprocess
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
 from runbook_lib.compute.slurm import selection
 from runbook_lib.compute.slurm.batch_files import job_files
+from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.recipes import file_names, workloads
 from runbook_lib.recipes import rows as recipes
-from runbook_lib.recipes.parallelism import Connections, Parallelism, choose
 from runbook_lib.recipes.workloads import Workload
 
 pytestmark = pytest.mark.replay
@@ -31,45 +31,36 @@ def checkout(megatron_lm: Path) -> Checkout:
 
 
 @pytest.fixture(scope="module")
-def chosen(checkout: Checkout) -> list[tuple[Workload, Connections]]:
+def every(checkout: Checkout) -> list[Workload]:
     listed = checkout.git("ls-tree", "-r", "--name-only", MAIN, "--", recipes.FOLDER).splitlines()
-    texts = checkout.read(listed, MAIN)
-    rows = [it for path, text in texts.items() for it in workloads.read(path, text or "")]
-    dev = [it for it in rows if it.environment == "dev"]
-    configs = checkout.read({config(it) for it in dev}, MAIN)
-    return [(it, connections(it, configs[config(it)])) for it in dev]
-
-
-def config(test: Workload) -> str:
-    return f"{file_names.FOLDER}/{test.model}/{test.case}/model_config.yaml"
-
-
-def connections(test: Workload, text: str | None) -> Connections:
-    spread = Parallelism.parse(text, config(test)) if text else Parallelism()
-    return choose(test.platform, spread)
+    tests, unreadable = selection.read_tests(checkout.read(listed, MAIN))
+    assert unreadable == []
+    return tests
 
 
 @pytest.fixture(scope="module")
-def rendered(chosen: list[tuple[Workload, Connections]]) -> dict[str, tuple[str, str, str]]:
+def prepared(checkout: Checkout, every: list[Workload]) -> list[SelectedTest]:
+    configs = checkout.read({selection.config_of(it) for it in every}, MAIN)
+    return [selection.prepare(it, configs[selection.config_of(it)], SITE) for it in every if it.environment == "dev"]
+
+
+@pytest.fixture(scope="module")
+def rendered(prepared: list[SelectedTest]) -> dict[str, tuple[str, str, str]]:
     """The batch file, the task and the script of each test by its name."""
     made = {}
-    for test, own in chosen:
-        if test.gpus:
-            folder = Path("/shared/results", test.name, "1")
-            batch, task, script = job_files(test, own, SITE, folder, Path("/shared/results/tree.tar")).values()
-            made[test.name] = (batch, task, script)
+    for entry in prepared:
+        folder, tree = Path("/shared/results", entry.test.name, "1"), Path("/shared/results/tree.tar")
+        batch, task, script = job_files(entry.test, entry.connections, SITE, folder, tree).values()
+        made[entry.test.name] = (batch, task, script)
     return made
 
 
-def test_every_dev_row_is_rendered_with_its_nodes_and_gpus(
-    checkout: Checkout, chosen: list[tuple[Workload, Connections]], rendered: dict[str, tuple[str, str, str]]
-) -> None:
-    assert (len(chosen), len(rendered)) == (409, 406)  # three rows clean up, without a GPU
-    found = {}
-    for name, (batch, _, _) in rendered.items():
+def test_every_dev_row_is_rendered_with_its_nodes_and_gpus(rendered: dict[str, tuple[str, str, str]]) -> None:
+    found: Counter[tuple[int, int]] = Counter()
+    for batch, _, _ in rendered.values():
         lines = dict(line[10:].partition("=")[::2] for line in batch.splitlines() if line.startswith("#SBATCH --"))
-        found[name] = (int(lines["nodes"]), int(lines["gpus-per-node"]))
-    assert found == asked(checkout)
+        found[int(lines["nodes"]), int(lines["gpus-per-node"])] += 1
+    assert found == {(1, 1): 54, (1, 4): 65, (1, 8): 203, (2, 4): 84}
 
 
 def test_scripts_use_no_variable_that_nothing_sets(rendered: dict[str, tuple[str, str, str]]) -> None:
@@ -80,28 +71,6 @@ def test_scripts_use_no_variable_that_nothing_sets(rendered: dict[str, tuple[str
         given = re.findall(r"\b([A-Za-z_]\w*)=|\bfor (\w+) in", f"{batch}{task}{script}")
         used |= {"".join(it) for it in names} - {"".join(it) for it in given}
     assert used == set()
-
-
-def asked(checkout: Checkout) -> dict[str, tuple[int, int]]:
-    """Nodes and GPUs by test, read plainly from YAML, apart from the code under test."""
-    found = {}
-    for path in checkout.git("ls-tree", "-r", "--name-only", MAIN, "--", recipes.FOLDER).splitlines():
-        data = yaml.safe_load(checkout.read([path], MAIN)[path] or "") or {}
-        spec = data.get("spec", {})
-        for product in data.get("products", []):
-            for row in product.get("products", []) if product.get("test_case") else []:
-                both = {key: value if isinstance(value, list) else [value] for key, value in {**spec, **row}.items()}
-                for environment in both["environment"]:
-                    for platform in both["platforms"]:
-                        for tag in both.get("tag", [""]):
-                            gpus = int(both.get("gpus", [0])[0])
-                            if environment == "dev" and gpus:
-                                case = product["test_case"][0]
-                                test = Workload(
-                                    "", both["model"][0], case, environment, platform, (), 0, 0, 0, "", {"tag": tag}
-                                )
-                                found[test.name] = (int(both.get("nodes", [1])[0]), gpus)
-    return found
 
 
 @pytest.mark.component("shellcheck")
@@ -118,9 +87,9 @@ def test_shellcheck_finds_nothing(rendered: dict[str, tuple[str, str, str]], tmp
 
 
 def test_scripts_are_sound_for_bash(
-    chosen: list[tuple[Workload, Connections]], rendered: dict[str, tuple[str, str, str]], tmp_path: Path
+    prepared: list[SelectedTest], rendered: dict[str, tuple[str, str, str]], tmp_path: Path
 ) -> None:
-    scripts = {test.recipe: rendered[test.name][2] for test, _ in chosen if test.gpus}
+    scripts = {entry.test.recipe: rendered[entry.test.name][2] for entry in prepared}
     for number, text in enumerate(scripts.values()):
         (tmp_path / f"{number}.sh").write_text(text)
         done = subprocess.run(["bash", "-n", tmp_path / f"{number}.sh"], capture_output=True, text=True, check=False)
@@ -128,28 +97,22 @@ def test_scripts_are_sound_for_bash(
     assert len(scripts) > 20
 
 
-def test_a_bump_depends_on_the_tests_that_ci_runs_for_it(checkout: Checkout) -> None:
-    listed = checkout.git("ls-tree", "-r", "--name-only", MAIN, "--", recipes.FOLDER).splitlines()
-    every, _ = selection.read_tests(checkout.read(listed, MAIN))
+def test_a_bump_depends_on_the_tests_that_ci_runs_for_it(every: list[Workload], prepared: list[SelectedTest]) -> None:
     platforms = ("dgx_h100", "dgx_gb200")
     chosen = [selection.select(every, selection.BUMP, platform, "dev") for platform in platforms]
     assert [len(it) for it in chosen] == [77, 31]
-    configs = checkout.read({selection.config_of(it) for it in every}, MAIN)
-    selected = [selection.prepare(it, configs[selection.config_of(it)], SITE) for it in chosen[0]]
-    assert sorted(it.test.case for it in selected if it.obstacle) == [
-        "gpt_dynamic_inference_tp2_pp2_dp2_583m_logitsmatch_zmq", "gpt_grpo_basic_function",
-    ]  # fmt: skip
-    assert not [it for it in selected if it.obstacle and "1 GPU" not in it.obstacle]
+    held = {entry.test.case: entry.obstacle for entry in prepared if entry.obstacle and entry.test in chosen[0]}
+    assert sorted(held) == ["gpt_dynamic_inference_tp2_pp2_dp2_583m_logitsmatch_zmq", "gpt_grpo_basic_function"]
+    assert all("1 GPU" in obstacle for obstacle in held.values())
 
 
-def test_caches_that_two_nodes_share_need_a_mount(checkout: Checkout) -> None:
-    listed = checkout.git("ls-tree", "-r", "--name-only", MAIN, "--", recipes.FOLDER).splitlines()
-    tests, _ = selection.read_tests(checkout.read(listed, MAIN))
-    nightly = [it for it in tests if it.platform == "dgx_gb200" and it.nodes == 2 and "nightly" in it.scopes]
+def test_caches_that_two_nodes_share_need_a_mount(every: list[Workload]) -> None:
+    def nightly(platform: str, nodes: int) -> Iterator[Workload]:
+        return (it for it in every if (it.platform, it.nodes) == (platform, nodes) and "nightly" in it.scopes)
+
     data = replace(SITE, mounts=(("/shared/data", "/mnt/artifacts", "ro"),))
-    assert len(nightly) == 65
-    assert all("/lustre/fsw" in selection.unmounted(data, it, "") for it in nightly)
+    lacks = [selection.unmounted(data, it, "") for it in nightly("dgx_gb200", 2)]
+    assert ["/lustre/fsw" in sentence for sentence in lacks] == [True] * 65
     cache = replace(data, mounts=(*data.mounts, ("/shared/cache", "/lustre")))
-    assert not any(selection.unmounted(cache, it, "") for it in nightly)
-    one_node = [it for it in tests if it.platform == "dgx_h100" and it.nodes == 1 and "nightly" in it.scopes]
-    assert not any(selection.unmounted(data, it, "") for it in one_node)
+    assert not any(selection.unmounted(cache, it, "") for it in nightly("dgx_gb200", 2))
+    assert not any(selection.unmounted(data, it, "") for it in nightly("dgx_h100", 1))

@@ -180,7 +180,8 @@ def _sizes(job: SlurmJob, config: str) -> dict[str, str]:
         return {}
     test = job.test
     sizes = f"TP {parallelism.tensor}, CP {parallelism.context}, PP {parallelism.pipeline}"
-    if parallelism.model and test.world_size % parallelism.model == 0:
-        sizes += f", DP {test.world_size // parallelism.model}"
+    copies, rest = divmod(test.nodes * test.gpus, parallelism.model or 1)
+    if not rest:
+        sizes += f", DP {copies}"
     batch = {name.replace("-", " "): value for name, value in _BATCH.findall(config)}
     return {"parallelism": sizes, "GPUs": f"{test.nodes} × {test.gpus}", **batch}
