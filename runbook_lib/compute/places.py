@@ -16,7 +16,7 @@ from typing import Literal, cast
 from runbook_lib.compute import engine as engines
 from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.engine import Engine
-from runbook_lib.compute.tasks import TABLE, Values, WorkStep, expand
+from runbook_lib.compute.tasks import TABLE, Values, WorkStep, expand, holds
 from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, Repository
@@ -47,10 +47,9 @@ class Machine:
 def detect_machine() -> Machine:
     """Return the capabilities of this machine.  Docker and podman count only if they work; buildah only builds."""
     sign, engine = container_sign(os.environ, os.path.exists), None
-    for name in () if sign else ("podman", "docker"):
-        with suppress(RunbookError):
-            engine = engines.find(name)
-    return Machine(sign, engine, shutil.which("srun") is not None)
+    with suppress(RunbookError):
+        engine = None if sign else engines.find()
+    return Machine(sign, engine if engine != "buildah" else None, shutil.which("srun") is not None)
 
 
 def container_sign(env: Mapping[str, str], exists: Callable[[str], bool]) -> str:
@@ -129,22 +128,18 @@ class WorkPlace:
         if self.name == "local" and image.kind == "file":
             raise Refused(f"{image.name} is a file, which {engine} cannot run. Name the image, or use Slurm.")
         row = TABLE["places"][engine if self.name == "local" else "slurm"]
-        has_gpus = step.gpus and self.allocation.gpus > 0
-        chosen = {
-            "terminal": step.terminal, "headless": not step.terminal, "gpus": has_gpus,
-            "owner": not step.terminal and image.kind != "alibaba",
-            "own_memory": has_gpus and "--ipc=host" not in image.options,  # which implies the host's memory
+        values = {
+            **self.values, "terminal": step.terminal, "on_gpus": step.gpus and self.allocation.gpus > 0,
+            "uid": str(os.getuid()), "gid": str(os.getgid()),
         }  # fmt: skip
-        ids = {"uid": str(os.getuid()), "gid": str(os.getgid())}
+        chosen = [text for when, text in row["options"].items() if holds(when, values)]
         mounts = [row["mount"].format(outside=outside, within=within) for outside, within in self.mounts]
-        set_inside = TABLE["variables"] | dict(step.env)
+        variables = TABLE["variables"] | dict(step.env)
         return expand(row["command"], {
-            **{name: expand(row.get(name, ""), ids) if on else () for name, on in chosen.items()},
-            "command": step.command, "inside": self.inside, "mounts": tuple(mounts), "joined_mounts": ",".join(mounts),
+            **values, "command": step.command, "options": expand(" ".join(chosen), values), "mounts": tuple(mounts),
+            "joined_mounts": ",".join(mounts), "image": image.enroot_address if self.name == "slurm" else image.name,
             "allocation": tuple(self.allocation.options(gpus=step.gpus, terminal=step.terminal)),
-            "mpi": ("--mpi=pmix",) if self.repository.name == MEGATRON_BRIDGE.name else (),
-            "image_options": image.options, "image": image.enroot_address if self.name == "slurm" else image.name,
-            "variables": tuple(row["variable"].format(variable=f"{it}={set_inside[it]}") for it in set_inside),
+            "variables": tuple(row["variable"].format(variable=f"{it}={variables[it]}") for it in variables),
         })  # fmt: skip
 
     def obstacle(self) -> str:

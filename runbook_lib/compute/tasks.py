@@ -60,7 +60,7 @@ def plan_task(name: str, values: Values) -> TaskPlan:
     values = {**values, **{key: tuple(it) if isinstance(it, list) else it for key, it in row.get("values", {}).items()}}
     texts = {}
     for key in ("refuse", "idle", "next", "warn"):
-        texts[key] = [text.format_map(values) for when, text in row.get(key, {}).items() if _holds(when, values)]
+        texts[key] = [text.format_map(values) for when, text in row.get(key, {}).items() if holds(when, values)]
     if texts["refuse"]:
         raise Refused(" ".join(texts["refuse"]))
     if texts["idle"]:
@@ -68,7 +68,7 @@ def plan_task(name: str, values: Values) -> TaskPlan:
     steps: list[WorkStep] = []
     for names in row["steps"]:
         alternatives = [names] if isinstance(names, str) else names
-        chosen = [each for each in alternatives if _holds(TABLE["steps"][each].get("when", ""), values)]
+        chosen = [each for each in alternatives if holds(TABLE["steps"][each].get("when", ""), values)]
         steps += [make_step(each, values) for each in chosen[:1]]
     return TaskPlan(tuple(steps), "", " ".join(texts["next"]), tuple(texts["warn"]))
 
@@ -97,7 +97,8 @@ def expand(command: str, values: Values) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _holds(condition: str, values: Values) -> bool:
+def holds(condition: str, values: Values) -> bool:
+    """Return True if all facts of a condition hold; ``!`` is not."""
     return all(bool(values.get(fact.removeprefix("!"))) != fact.startswith("!") for fact in condition.split())
 
 

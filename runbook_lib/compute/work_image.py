@@ -53,11 +53,6 @@ class WorkImage:
         return cls(name, "other", warnings)
 
     @property
-    def options(self) -> tuple[str, ...]:
-        """The options of ``docker run`` that it needs."""
-        return tuple(TABLE["alibaba"]["options"]) if self.kind == "alibaba" else ()
-
-    @property
     def enroot_address(self) -> str:
         """The image in the notation of Enroot and Pyxis: a file, or a reference with ``#`` after the registry.
 

@@ -135,10 +135,17 @@ def conditions() -> Iterator[str]:
             yield from row.get(key, {})
     for row in TABLE["steps"].values():
         yield row.get("when", "")
+    for row in TABLE["places"].values():
+        yield from row["options"]
 
 
 def test_each_condition_is_about_a_known_fact(clones: Path) -> None:
-    known = {*read_facts(Checkout.open(clones / LM.name), "lock", (), "main", "dev"), *command_values(())}
+    known = {
+        "on_gpus",
+        "terminal",
+        *read_facts(Checkout.open(clones / LM.name), "lock", (), "main", "dev"),
+        *command_values(()),
+    }
     for name in TABLE["where"]:
         known |= {*place(name).values, *place(name).image_file()}
     facts = {fact.removeprefix("!") for condition in conditions() for fact in condition.split()}
