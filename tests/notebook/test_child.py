@@ -91,6 +91,7 @@ def test_follows_a_run_to_its_end(place: Path) -> None:
     launched.close()
 
 
+@pytest.mark.slow
 def test_a_run_outlives_its_starter_until_it_is_cancelled(place: Path) -> None:
     launched = start(small.notebook(place / "01-a.ipynb", SLOW, END))
     until(lambda: "begun" in launched.output())

@@ -68,7 +68,7 @@ def test_a_step_leaves_a_closed_record(tmp_path: Path, audit: Path, folder: str,
         slow(STOCK, ["step.check(Check('pins', 'failed', 'differ'))", END, "step.raise_if_failed()"], "failed", "pins"),
         slow(STOCK, ["step.done('Fine.')"], "interrupted", "interrupted"),
         slow(ENGINE, ["step.done('Fine.')"], "interrupted", "interrupted"),
-        (ENGINE, ["os.kill(os.getpid(), 2)", END], "interrupted", "interrupted"),
+        slow(ENGINE, ["os.kill(os.getpid(), 2)", END], "interrupted", "interrupted"),
     ],
 )
 def test_how_a_run_ends(
@@ -83,6 +83,7 @@ def test_how_a_run_ends(
     assert verify(audit)[0] == []
 
 
+@pytest.mark.slow
 def test_no_secret_leaves_the_kernel(tmp_path: Path, audit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "in").mkdir()
     monkeypatch.setenv("SEED_TOKEN", held := seeded.secrets("held")["NGC"])
