@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "environment/jupyter/README.md"]
+DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
 _LINK = re.compile(r"\]\((?!https?:|mailto:)([^()#\s]*)(?:#([^()\s]+))?\)")
 
 

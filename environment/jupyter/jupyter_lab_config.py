@@ -1,9 +1,9 @@
 """JupyterLab settings: it opens and runs the start page.
 
 These are defaults: the user's own settings take precedence.  labconfig/default_setting_overrides.json has more: no news
-and no update checks; widgets' messages in the kernel's main channel, because over subshells JupyterLab loses some after a
-reload; no autosave, because viewing a notebook should not change it; long lines wrap, and every cell is rendered, so that
-the browser's search finds it.
+and no update checks; widgets' messages in the kernel's main channel, because over subshells JupyterLab loses some after
+a reload; no autosave, because viewing a notebook should not change it; long lines wrap, and every cell is rendered, so
+that the browser's search finds it.
 """
 
 from pathlib import Path
