@@ -49,10 +49,17 @@ class Condition(Protocol[W]):
         """Make it true, and return or yield what was changed.  Raises RunbookError if it cannot be."""
 
 
-class OnlyRead:
-    """The part of a condition that only a person or CI can make true."""
+@dataclass(frozen=True)
+class Awaited:
+    """A condition that does not hold by what the step saw, and that only a person or CI can make true."""
 
+    sentence: str
+    check: Check
     leaves_machine = False
+
+    def holds(self, world: object) -> Check:
+        """Return what is waited for."""
+        return self.check
 
     def make_true(self, world: object) -> Iterable[Effect]:
         """Change nothing."""

@@ -1,11 +1,11 @@
 """What a repository asks of contributors: a branch in a fork, and signed commits."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from runbook_lib import display
 from runbook_lib.checks import Check, Next
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.model import OnlyRead, Plan, Question
+from runbook_lib.model import Awaited, Plan, Question
 from runbook_lib.pins.bump import Bump
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import head_of
@@ -51,20 +51,6 @@ def _upstream(checkout: Checkout, bump: Bump) -> str:
     return f"{bump.remote} is {checkout.repository()} itself, and {asking} asks for branches in a fork."
 
 
-@dataclass(frozen=True)
-class ForkChosen(OnlyRead):
-    """The branch is pushed to a fork, or a person has decided to push it upstream."""
-
-    problem: str
-    otherwise: str
-    sentence = "choose a fork to push to"
-
-    def holds(self, world: World) -> Check:
-        """Return that a person has to choose."""
-        action = f"Name the remote of your fork, or {self.otherwise}."
-        return Check(_FORK, "waiting", f"waiting for a fork: {self.problem}", Next.again(action, remote="fork"))
-
-
 def with_fork(plan: Plan[World], checkout: Checkout, bump: Bump) -> Plan[World]:
     """Return a plan that pushes upstream only by a person's decision, where the repository asks for forks."""
     first = next((number for number, each in enumerate(plan.conditions) if isinstance(each, Pushed)), None)
@@ -73,9 +59,10 @@ def with_fork(plan: Plan[World], checkout: Checkout, bump: Bump) -> Plan[World]:
     if allowed := bump.allowed(UPSTREAM):
         return replace(plan, evidence=replace(plan.evidence, decided=(*plan.evidence.decided, allowed)))
     problem = _upstream(checkout, bump)
-    chosen = ForkChosen(problem, bump.decisions.advice("allow", UPSTREAM))
+    action = f"Name the remote of your fork, or {bump.decisions.advice('allow', UPSTREAM)}."
+    waits = Check(_FORK, "waiting", f"waiting for a fork: {problem}", Next.again(action, remote="fork"))
     question = Question("allow", UPSTREAM, problem)
-    conditions = (*plan.conditions[:first], chosen, *plan.conditions[first:])
+    conditions = (*plan.conditions[:first], Awaited("choose a fork to push to", waits), *plan.conditions[first:])
     return replace(plan, conditions=conditions, questions=(*plan.questions, question))
 
 

@@ -3,7 +3,7 @@
 Each push costs a complete run and cancels the one in progress, losing its golden values.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from runbook_lib import display, notebooks
@@ -12,7 +12,7 @@ from runbook_lib.checks import Check, Evidence, Next, Waits
 from runbook_lib.clients.github.ci_status import branch_of
 from runbook_lib.clients.github.models import Pull, WorkflowRun
 from runbook_lib.decisions import Decision
-from runbook_lib.model import Condition, OnlyRead, Outcome, Plan, Round
+from runbook_lib.model import Awaited, Condition, Outcome, Plan, Round
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import capitalized
 from runbook_lib.world import bump_branch
@@ -74,14 +74,16 @@ def plan(facts: RoundFacts, bump: Bump) -> Plan[World]:
         return Plan(Outcome(""), (shown,), waiting=waiting)
     decided: list[Decision] = []
     conditions: list[Condition[World]] = []
-    if undecided and (partial := bump.allowed(_PARTIAL, *undecided)):
-        decided.append(partial)
-    else:
-        conditions.append(Decided(undecided, bump.decisions.advice("allow", _PARTIAL)))
-    if facts.running and (while_running := bump.allowed(_RUNNING, *(run.id for run in facts.running))):
-        decided.append(while_running)
-    else:
-        conditions.append(NoRun(PullKey(state.head_name, pull.base_ref), bump.decisions.advice("allow", _RUNNING)))
+    if undecided:
+        if partial := bump.allowed(_PARTIAL, *undecided):
+            decided.append(partial)
+        else:
+            conditions.append(_await_decisions(undecided, bump))
+    if facts.running:
+        if while_running := bump.allowed(_RUNNING, *(run.id for run in facts.running)):
+            decided.append(while_running)
+        else:
+            conditions.append(_await_run(facts.running[0], bump))
     tip = BranchTip(bump.branch, branch.start)
     head = "" if facts.round.commits else branch.start
     conditions.append(Pushed(tip, bump.remote, branch.remote_tip, follows=facts.round.commits))
@@ -90,43 +92,23 @@ def plan(facts: RoundFacts, bump: Bump) -> Plan[World]:
     return Plan(done, conditions=tuple(conditions), evidence=Evidence(decided=tuple(decided) if bump.publish else ()))
 
 
-@dataclass(frozen=True)
-class Decided(OnlyRead):
-    """Every failed test of the round's CI run is explained or decided."""
-
-    undecided: tuple[str, ...]
-    otherwise: str
-    sentence = "decide each failed test of this run"
-
-    def holds(self, world: World) -> Check:
-        """Return whether none is undecided."""
-        name, count = "each failed test of the run is decided", len(self.undecided)
-        if not count:
-            return Check(name, "passed", "None is open.")
-        failed = f"{display.count(count, 'failed test')} of this run {display.be(count)} undecided"
-        waiting = f"waiting for {notebooks.BROKEN_TESTS}: {failed}, and a push costs a complete run"
-        detail = f"{waiting} ({display.first_names(self.undecided)})"
-        action = f"To push without these decisions, {self.otherwise}. To decide them:"
-        return Check(name, "waiting", detail, Next.run(notebooks.BROKEN_TESTS, action))
+def _await_decisions(undecided: Sequence[str], bump: Bump) -> Awaited:
+    count = len(undecided)
+    failed = f"{display.count(count, 'failed test')} of this run {display.be(count)} undecided"
+    waiting = f"waiting for {notebooks.BROKEN_TESTS}: {failed}, and a push costs a complete run"
+    detail = f"{waiting} ({display.first_names(undecided)})"
+    action = f"To push without these decisions, {bump.decisions.advice('allow', _PARTIAL)}. To decide them:"
+    check = Check("each failed test of the run is decided", "waiting", detail, Next.run(notebooks.BROKEN_TESTS, action))
+    return Awaited("decide each failed test of this run", check)
 
 
-@dataclass(frozen=True)
-class NoRun(OnlyRead):
-    """No CI run of the pull request is in progress."""
-
-    key: PullKey
-    otherwise: str
-    sentence = "wait for the CI run in progress"
-
-    def holds(self, world: World) -> Check:
-        """Read the pull request's runs."""
-        name = "no CI run is in progress"
-        running = unfinished(world.forge, self.key.require(world.forge))
-        if not running:
-            return Check(name, "passed", "None is.")
-        waiting = f"waiting for CI run {running[0].id} to finish: a push would cancel it and lose its golden values"
-        action = Next.again(f"When it has ended ({running[0].url}), or {self.otherwise}.")
-        return Check(name, "waiting", waiting, action, waits=Waits(waiting, for_ci=True))
+def _await_run(run: WorkflowRun, bump: Bump) -> Awaited:
+    waiting = f"waiting for CI run {run.id} to finish: a push would cancel it and lose its golden values"
+    action = Next.again(f"When it has ended ({run.url}), or {bump.decisions.advice('allow', _RUNNING)}.")
+    waits = Waits(waiting, for_ci=True)
+    return Awaited(
+        "wait for the CI run in progress", Check("no CI run is in progress", "waiting", waiting, action, waits=waits)
+    )
 
 
 def unfinished(github: Forge, pull: Pull) -> tuple[WorkflowRun, ...]:
@@ -141,17 +123,7 @@ def actions_after_ci(bump: Bump, rounds: int) -> Iterator[tuple[str, bool]]:
     if not bump.repository.tests.golden:
         yield "follow CI until it has finished", False
         return
-    yield (
-        (
-            "follow CI until it has finished, then commit the golden values that drifted within tolerance (it "
-            "never accepts values that are held back or declares a test broken unless a person has named them)"
-        ),
-        False,
-    )
-    yield (
-        (
-            f"after each CI run, for up to {rounds} of them, restart the jobs that infrastructure failed, or push the "
-            "responses to that run together, which starts the next run"
-        ),
-        True,
-    )
+    commit = "follow CI until it has finished, then commit the golden values that drifted within tolerance (it never "
+    yield f"{commit}accepts values that are held back or declares a test broken unless a person has named them)", False
+    push = f"after each CI run, for up to {rounds} of them, restart the jobs that infrastructure failed, or push the "
+    yield f"{push}responses to that run together, which starts the next run", True

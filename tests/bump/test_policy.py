@@ -38,7 +38,7 @@ def test_a_push_to_the_upstream_repository_needs_a_decision(world: World, remote
     git(world.checkout.path, "remote", "add", "fork", "https://github.com/ada/Megatron-LM")
     plan: Plan[Outside] = Plan(Outcome(""), conditions=(Pushed(BranchTip(BRANCH, ""), remote, None),))
     found = policy.with_fork(plan, world.checkout, bump)
-    assert [type(each).__name__ for each in found.conditions] == [*["ForkChosen"] * asked, "Pushed"]
+    assert [type(each).__name__ for each in found.conditions] == [*["Awaited"] * asked, "Pushed"]
     assert [each.subject for each in found.questions] == ["push-upstream"] * asked
     assert [each.subject for each in found.evidence.decided] == ["push-upstream"] * bool(bump.decisions.entries)
 
