@@ -1,5 +1,6 @@
 """A bump's status, derived from its records."""
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,10 +28,10 @@ _OF_BUMP = ("tag", "repo", "image_type", "base", "remote", "decisions", "mode")
 class BumpStatus(Identity):
     """The status of a bump.
 
-    ``state`` is ``ready`` if the bump notebook has found every requirement met and no step has changed anything since;
-    ``in progress`` if all steps that ran are done; else the state of the step that blocks the bump:
-    waiting, running, failed or interrupted.  Without a run that applied anything it is ``previewed``,
-    or ``not begun`` if no run got past its inputs.  It is ``unreadable`` if no record can be read.
+    ``state`` is that of its last run: waiting, running, failed or interrupted, with the ``step`` that blocks it;
+    ``ready`` if the bump notebook has found every requirement met and no step has changed anything since, else ``in
+    progress``.  Without a run that applied anything it is ``previewed``, or ``not begun``.
+    It is ``unreadable`` if no record can be read.
 
     ``active`` is the start of the last run, and ``since`` the time when ``state`` was reached.  ``links`` maps names,
     such as ``CI run`` and ``issue #12``, to URLs.  ``record`` is the folder of the record that decides the state,
@@ -74,29 +75,78 @@ def bump_status(folder: Path, runs: Sequence[Predicate], unreadable: Sequence[st
         )
     if not runs:
         return _unreadable_status(folder, warning) if unreadable else None
-    runs = with_steps(runs)
     applied = [run for run in runs if _has_applied(run)]
-    applied = [run for run in applied if _is_step(run)] or applied
-    state, deciding = _deciding_run(applied) if applied else _deciding_preview(runs)
-    considered = applied or list(runs)
-    outcome = deciding.get("outcome") or {}
+    found = [_decide(applied[: end + 1]) for end in range(len(applied))] or [_decide_preview(runs)]
+    state, run, step = found[-1]
+    same = itertools.takewhile(lambda each: _key(*each) == _key(*found[-1]), reversed(found))
+    since = [str(each[1].get("ended") or each[1]["started"]) for each in same][-1]  # repeating it does not reset it
+    outcome = step.get("outcome") or {}
     # The bump notebook takes all steps into account, not only the one that blocks the bump.
-    whole = deciding.get("whole") or deciding
-    following = Next.from_json((whole.get("outcome") or {}).get("next")) or Next.from_json(outcome.get("next"))
+    following = Next.from_json((run.get("outcome") or {}).get("next")) or Next.from_json(outcome.get("next"))
     return BumpStatus(
-        **asdict(Identity.from_json(deciding["bump"])),
+        **asdict(Identity.from_json(run["bump"])),
         state=state,
-        step=deciding["notebook"]["name"],
+        step=str(step.get("name") or run["notebook"]["name"]),
         sentence=outcome.get("sentence") or "",
-        next=following or _next(state, deciding),
-        since=_since(considered, deciding),
-        record=str(folder / deciding["id"]),
+        next=following or _next(state, run),
+        since=since,
+        record=str(folder / run["id"]),
         folder=str(folder),
-        links=links(considered),
+        links=_links(applied or runs),
         active=str(runs[-1]["started"]),
         for_ci=state == "waiting" and bool(outcome.get("for_ci")),
         warning=warning,
     )
+
+
+#: A state, the run that decides it, and its step that does; the run itself if it is not one of its steps.
+_Decided = tuple[str, Predicate, Predicate]
+
+
+def _decide(runs: Sequence[Predicate]) -> _Decided:
+    """Return the state of a bump by its last run of all steps, and the steps that ran by themselves since."""
+    last, since = runs[-1], list(itertools.takewhile(lambda run: run["notebook"]["name"] != BUMP, reversed(runs)))
+    if last in since and last["state"] == "running":
+        return "running", last, last
+    by_itself = {run["notebook"]["name"]: run for run in reversed(since)}
+    for _, run in sorted(by_itself.items()):
+        if run["state"] != "done":
+            return run["state"], run, run
+    if len(since) == len(runs) or any(map(_changes, since)):
+        return "in progress", last, last
+    return _of_bump(runs[-1 - len(since)], last)
+
+
+def _of_bump(run: Predicate, last: Predicate) -> _Decided:
+    """Return what a run of all steps decides; the ``last`` run has changed nothing."""
+    steps = {step["name"]: step for step in run.get("steps") or () if step["state"] != "not run"}
+    unfinished = [step for _, step in sorted(steps.items()) if step["state"] != "done"]
+    found = requirements(run)
+    if run["state"] == "running":  # its current step is more specific
+        return "running", run, next((step for step in unfinished if step["state"] == "running"), run)
+    if run["state"] != "done" and last is run:
+        is_held = any(each.get("kind") == "hold" for each in found)
+        is_blocked = run["state"] == "waiting" and unfinished and not is_held
+        return run["state"], run, unfinished[0] if is_blocked else run
+    if run["state"] == "done" and found and not any(each.get("blocks", True) for each in found):
+        return "ready", run, run
+    return "in progress", last, last
+
+
+def _decide_preview(runs: Sequence[Predicate]) -> _Decided:
+    """Return the state of a bump with nothing applied."""
+    previewed = [run for run in runs if run["state"] == "previewed"]
+    if runs[-1]["state"] == "running":
+        return "running", runs[-1], runs[-1]
+    run = (previewed or runs)[-1]
+    return "previewed" if previewed else "not begun", run, run
+
+
+def _key(state: str, run: Predicate, step: Predicate) -> tuple[str, str, str]:
+    """Return what stays while nothing else happens: not the progress in a sentence, such as ``3 of 7 jobs done``."""
+    outcome = step.get("outcome") or {}
+    name = step.get("name") or run["notebook"]["name"]
+    return state, str(name), str(outcome.get("reason") or outcome.get("sentence") or "")
 
 
 def with_steps(runs: Iterable[Predicate]) -> list[Predicate]:
@@ -114,11 +164,10 @@ def with_steps(runs: Iterable[Predicate]) -> list[Predicate]:
     return entries
 
 
-def links(runs: Iterable[Predicate]) -> dict[str, str]:
+def _links(runs: Iterable[Predicate]) -> dict[str, str]:
     """Return the newest URL for each name that the runs link to, and for the issues they opened."""
     addresses: dict[str, str] = {}
-    # A run ends after its steps, and knows which of their links are those of the last commit.
-    for run in sorted(runs, key=lambda run: str(run.get("ended") or "~")):
+    for run in runs:
         addresses |= {str(name): str(url) for name, url in (run.get("links") or {}).items()}
         for effect in run.get("effects") or ():
             if effect.get("effect") == "issue" and effect.get("url"):
@@ -126,23 +175,10 @@ def links(runs: Iterable[Predicate]) -> dict[str, str]:
     return addresses
 
 
-def _reason(run: Predicate) -> str:
-    """Return the reason of a run's outcome: its sentence without its progress, such as ``3 of 7 jobs done``."""
-    outcome = run.get("outcome") or {}
-    return str(outcome.get("reason") or outcome.get("sentence") or "")
-
-
-def is_preview(run: Predicate) -> bool:
-    """Return True for a run that could not change anything, whatever its final state."""
-    mode = run.get("mode") or (run.get("parameters") or {}).get("mode")
-    return run["state"] == "previewed" or mode == "preview"
-
-
-def _next(state: str, deciding: Predicate) -> Next:
+def _next(state: str, run: Predicate) -> Next:
     """Return what comes next after a run that does not say it: the same run again, or that of the whole bump."""
     if state not in _BECAUSE:
         return Next()
-    run = deciding.get("whole") or deciding
     name, given = str(run["notebook"]["name"]), dict(run.get("parameters") or {})
     if state == "in progress":
         name, given = BUMP, {each: value for each, value in given.items() if each in _OF_BUMP}
@@ -150,69 +186,20 @@ def _next(state: str, deciding: Predicate) -> Next:
 
 
 def _has_applied(run: Predicate) -> bool:
-    """Return True for a run that counts: neither a preview nor stopped by its inputs."""
-    parts = ("inputs", "effects", "checks", "conditions", "steps")
-    return not is_preview(run) and (run["state"] != "failed" or any(run.get(name) for name in parts))
+    """Return True for a run of the bump or of a step that counts: neither a preview nor stopped by its inputs.
 
-
-def _is_step(run: Predicate) -> bool:
-    """Return True for the bump notebook and its steps; other notebooks, such as a build, do not block a bump."""
+    Other notebooks, such as a build, do not block a bump.
+    """
     name = str(run["notebook"]["name"])
-    return name == BUMP or name[:2].isdigit()
-
-
-def _deciding_preview(runs: Sequence[Predicate]) -> tuple[str, Predicate]:
-    """Return the state of a bump with nothing applied, and the run that decides it."""
-    if runs[-1]["state"] == "running":
-        return "running", runs[-1]
-    previewed = [run for run in runs if run["state"] == "previewed"]
-    if not previewed:
-        return "not begun", runs[-1]
-    return "previewed", _last_started(previewed)
-
-
-def _last_started(runs: Sequence[Predicate]) -> Predicate:
-    """Return the last run that a person started."""
-    return next(run for run in reversed(runs) if "whole" not in run)
-
-
-def _deciding_run(runs: Sequence[Predicate]) -> tuple[str, Predicate]:
-    """Return the state of a bump, and the run that decides it: of the last run of all steps, or of a step since."""
-    last, bump = _last_started(runs), next((run for run in reversed(runs) if run["notebook"]["name"] == BUMP), None)
-    steps = [run for run in runs if bump and run.get("whole") and run["id"] == bump["id"]]
-    since = runs[runs.index(steps[-1] if steps else bump) + 1 :] if bump else runs
-    if last["state"] == "running":  # its current step is more specific
-        return "running", next((step for step in steps if step["state"] == "running" and last is bump), last)
-    by_itself = {run["notebook"]["name"]: run for run in since}
-    for name in sorted(by_itself):
-        if by_itself[name]["state"] != "done":
-            return by_itself[name]["state"], by_itself[name]
-    found = requirements(bump) if bump and bump["state"] == "done" else ()
-    is_ready = bool(found) and not any(each.get("blocks", True) for each in found)
-    if bump and is_ready and not any(map(_changes, by_itself.values())):
-        return "ready", bump
-    if bump is None or by_itself or bump["state"] == "done":
-        return "in progress", last
-    newest = {step["notebook"]["name"]: step for step in steps}
-    blocking = next((newest[name] for name in sorted(newest) if newest[name]["state"] != "done"), bump)
-    is_held = any(each.get("kind") == "hold" for each in requirements(bump))
-    return bump["state"], blocking if bump["state"] == "waiting" and not is_held else bump
+    mode = run.get("mode") or (run.get("parameters") or {}).get("mode")
+    if mode == "preview" or run["state"] == "previewed" or not (name == BUMP or name[:2].isdigit()):
+        return False
+    parts = ("inputs", "effects", "checks", "conditions", "steps")
+    return run["state"] != "failed" or any(run.get(part) for part in parts)
 
 
 def _changes(run: Predicate) -> bool:
     return run["notebook"]["name"] in CHANGING_STEPS and bool(run.get("effects"))
-
-
-def _since(runs: Sequence[Predicate], deciding: Predicate) -> str:
-    """Return when the deciding notebook first ended with this outcome: repeating it does not reset the time."""
-    first = deciding
-    for run in reversed(runs):
-        if run["notebook"]["name"] != deciding["notebook"]["name"]:
-            continue
-        if (run["state"], _reason(run)) != (deciding["state"], _reason(deciding)):
-            break
-        first = run
-    return str(first.get("ended") or first["started"])
 
 
 def _unreadable_status(folder: Path, warning: str) -> BumpStatus:
