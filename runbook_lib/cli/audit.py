@@ -85,8 +85,8 @@ def verify(folder: str) -> Answer:
     result = f"not intact: {display.count(len(problems), 'problem')}" if problems else "intact"
     return Answer(
         int(bool(problems)),
-        {"archive": str(root), "problems": problems, "checked": str(counts), "remarks": counts.remarks},
-        [f"{root} is {result}. Checked {counts}.", *counts.remarks],
+        {"archive": str(root), "problems": problems, "checked": str(counts)},
+        [f"{root} is {result}. Checked {counts}."],
         problems,
     )
 

@@ -187,13 +187,12 @@ def _close_dead(bump: Path) -> None:
             continue
         try:
             run = run_file.read(folder)
-            is_dead = not run_file.is_active(run)
-        except (RunbookError, KeyError, TypeError, ValueError):
+        except RunbookError:
             continue  # `audit verify` reports it
         if root is None:
             root = root_of(folder, run)
             committed = RecordStore(root).records(bump)
-        if is_dead and folder.name not in committed:
+        if folder.name not in committed and not run_file.is_active(run):
             if run["state"] == "running":
                 _close_interrupted(folder, run)
             commit(folder)

@@ -144,7 +144,10 @@ def requirements(run: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def is_active(run: Mapping[str, Any]) -> bool:
     """Return True while the process of a run lives, or the engine that has to close its record."""
-    return any(provenance.is_alive(process) for process in (run["process"], run.get("engine")) if process)
+    try:
+        return any(provenance.is_alive(process) for process in (run["process"], run.get("engine")) if process)
+    except (KeyError, TypeError, ValueError):
+        return False  # it names no process
 
 
 def seal(folder: Path, run: Mapping[str, Any]) -> dict[str, Any]:

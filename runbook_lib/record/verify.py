@@ -2,10 +2,9 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from runbook_lib.display import count
 from runbook_lib.errors import RunbookError
@@ -24,8 +23,6 @@ class Counts:
     files: int = 0
     running: int = 0
     killed: int = 0
-    #: Sentences about things that are neither evidence nor a problem.
-    remarks: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         killed = f", {self.killed} killed" if self.killed else ""
@@ -93,7 +90,7 @@ def _files(store: RecordStore, head: str, counts: Counts) -> Iterator[str]:
         meta, _, path = line.partition("\t")
         committed[path] = meta.split(" ")[-1]
     committed.pop("", None)
-    present = {file.relative_to(root).as_posix(): file for file in _walk(root, counts)}
+    present = {file.relative_to(root).as_posix(): file for file in _walk(root)}
     missing = [root / path for path in committed if path not in present and not _is_free(path)]
     for place in dict.fromkeys(file if file.parent.is_dir() else file.parent for file in missing):
         yield _problem(place, "was removed.")
@@ -111,12 +108,10 @@ def _files(store: RecordStore, head: str, counts: Counts) -> Iterator[str]:
             yield from _record(root, present[path].parent, counts, is_committed=True)
 
 
-def _walk(root: Path, counts: Counts) -> Iterator[Path]:
+def _walk(root: Path) -> Iterator[Path]:
     """Yield every file and link below a folder, except git's and drafts."""
     for path, folders, names in os.walk(root):
         folder = Path(path)
-        if CHECKPOINTS in folders:
-            counts.remarks.append(_problem(folder / CHECKPOINTS, "has Jupyter's copies of opened files. Remove it."))
         yield from (folder / name for name in folders if (folder / name).is_symlink())
         yield from (folder / name for name in names if not is_draft(name))
         folders[:] = [name for name in folders if name not in (".git", CHECKPOINTS) and not is_draft(name)]
@@ -138,7 +133,7 @@ def _record(root: Path, folder: Path, counts: Counts, *, is_committed: bool) -> 
     except RunbookError as error:
         yield _problem(folder, str(error) if is_committed else f"was added or damaged: {error}")
         return
-    alive = not is_committed and _is_active(run)
+    alive = not is_committed and run_file.is_active(run)
     counts.records += is_committed
     counts.running += alive
     counts.killed += not is_committed and not alive
@@ -150,13 +145,3 @@ def _record(root: Path, folder: Path, counts: Counts, *, is_committed: bool) -> 
     added = present.keys() - (sealed or {}).keys()  # a notebook may be attached later
     if {name: digest for name, digest in present.items() if name not in added} != sealed or added - {EXECUTED, REPORT}:
         yield _problem(folder, f"has other files than {RUN} names, or with other contents.")
-    elif not is_committed:
-        remark = "is closed, but not committed: its command was killed. The next run of this bump commits it."
-        counts.remarks.append(_problem(folder, remark))
-
-
-def _is_active(run: Mapping[str, Any]) -> bool:
-    try:
-        return run_file.is_active(run)
-    except (KeyError, TypeError, ValueError):
-        return False  # it names no process

@@ -153,9 +153,6 @@ def test_what_is_no_tampering(audit: Path) -> None:
     sealed(folder(audit, "killed"), "done")  # its engine was killed before the commit
     problems, counts = verify(audit)
     assert (problems, str(counts)) == ([], "3 records, 9 files, 1 running, 2 killed")
-    assert [remark.partition(": ")[0] for remark in counts.remarks] == [
-        str(folder(audit, PIN) / ".ipynb_checkpoints"), str(folder(audit, "killed")),
-    ]  # fmt: skip
 
 
 def test_an_attached_notebook_is_the_only_later_change(tmp_path: Path) -> None:

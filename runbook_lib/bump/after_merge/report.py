@@ -4,25 +4,23 @@ It covers both CIs on the base branch, golden files that the pull request's run 
 image, and quarantined tests with the states of their issues.
 """
 
-import itertools
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 
 from runbook_lib import display, notebooks
-from runbook_lib.bump import bump_plan
+from runbook_lib.bump import bump_plan, sync_survey
 from runbook_lib.bump.after_merge import base_ci, uncovered
 from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.decisions import Decision, Decisions, flow
+from runbook_lib.errors import CannotTell
 from runbook_lib.failures.broken_tests import survey
 from runbook_lib.failures.broken_tests.survey import QuarantineSurvey
-from runbook_lib.git import blobs
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.families import is_older
 from runbook_lib.images.reference import Tag
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
-from runbook_lib.pins.check import PinVerdict, check_pins, lockstep_tags
+from runbook_lib.pins.check import PinVerdict, lockstep_tags
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.commands import command
@@ -64,9 +62,9 @@ class AfterMerge:
         A part that GitHub or GitLab cannot answer says so.
         """
         branch, github = bump_branch.look(world, bump), world.github
-        branches, note = branch_rows(branch)
+        branches = branch_rows(branch)
         quarantines = survey.look(world, replace(branch, bump=replace(bump, tag=None, decisions=Decisions())))
-        notes = [*branch.warnings, *filter(None, [note]), *quarantines.notes]
+        notes = [*branch.warnings, *quarantines.notes]
         if not bump_plan.base_has_tag(branch):
             return MergeFacts(branch, quarantines, branches=branches, notes=tuple(notes))
         merge = base_ci.merge_commit(branch)
@@ -161,23 +159,19 @@ def _remaining(facts: MergeFacts) -> str:
     return ", ".join(counts)
 
 
-def branch_rows(branch: BumpBranch) -> tuple[list[dict[str, object]], str]:
-    """Return each other branch as last fetched, with image, state and next command; and a note on others."""
-    bump, checkout, sites = branch.bump, branch.checkout, branch.bump.repository.sites
-    refs_by_name = _other_branches(checkout, bump, branch.base_remote)
-    stored = blobs.read_blobs(checkout.path, itertools.product(refs_by_name.values(), sites.pin_paths))
+def branch_rows(branch: BumpBranch) -> list[dict[str, object]]:
+    """Return each other branch with pins as last fetched (`dev core_r*`), with image, state and next command."""
+    bump, remote = branch.bump, branch.base_remote
+    prefix = f"refs/remotes/{remote}/" if remote else "refs/heads/"
     rows: list[dict[str, object]] = []
-    without_pins = []
-    for name, ref in refs_by_name.items():
-        blobs_by_path = {path: stored[ref, path] for path in sites.pin_paths}
-        texts = {path: blob and blob[1] for path, blob in blobs_by_path.items()}
-        if sites.matches(texts):
-            rows += _image_rows(name, check_pins(texts, sites), bump)
-        else:
-            without_pins.append(name)
-    if not without_pins:
-        return rows, ""
-    return rows, f"Omitted, because they have no known pin site: {', '.join(without_pins)}."
+    for pattern in bump.repository.ci.branches.split():
+        refs = [f"{prefix}{pattern}", f"^{prefix.split('/', 2)[2]}{bump.base}"]
+        with suppress(CannotTell):  # there is no such branch, or none with pins
+            for snapshot in sync_survey.survey(branch.checkout.path, refs, repository=bump.repository).snapshots:
+                name = snapshot.name.removeprefix(prefix).removeprefix(f"{remote}/")
+                if snapshot.verdicts and name != bump.base:
+                    rows += _image_rows(name, snapshot.verdicts, bump)
+    return rows
 
 
 def _image_rows(name: str, verdicts: Sequence[PinVerdict], bump: Bump) -> Iterator[dict[str, object]]:
@@ -210,13 +204,3 @@ def image_state(tags: Sequence[Tag], bump: Bump, branch: str, target: Tag | None
     if target in tags:
         return "names it", ""
     return "another edition or build", ""
-
-
-def _other_branches(checkout: Checkout, bump: Bump, remote: str) -> dict[str, str]:
-    """Return the full refs of the repository's other branches (`dev core_r*`), by short name."""
-    prefix = f"refs/remotes/{remote}/" if remote else "refs/heads/"
-    known = {ref.removeprefix(prefix): ref for ref in blobs.branches(checkout.path) if ref.startswith(prefix)}
-    chosen: dict[str, str] = {}
-    for pattern in bump.repository.ci.branches.split():
-        chosen |= {name: ref for name, ref in known.items() if fnmatchcase(name, pattern) and name != bump.base}
-    return chosen
