@@ -1,8 +1,12 @@
-"""The tests that the bump's branch quarantines, and the recipe rows of tests that a person names."""
+"""Tests that CI leaves out: rows of recipes, unit tests with a marker, and launch scripts that have been moved.
+
+``GatingFiles`` answers for all three whether a test still gates a merge.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from runbook_lib.decisions import Decision, Kind
 from runbook_lib.errors import CannotTell, Refused, RunbookError
@@ -10,9 +14,11 @@ from runbook_lib.git.command import GitFailed
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import LaunchScripts
 from runbook_lib.recipes import rows as recipes
-from runbook_lib.recipes.quarantine import BROKEN, QuarantinedRow, comment_of
+from runbook_lib.recipes import unit_tests
+from runbook_lib.recipes.quarantine import BROKEN, QuarantinedRow, comment_of, gating_scopes
 from runbook_lib.recipes.rows import RecipeRow
 from runbook_lib.recipes.targets import Target, resolve, target_of
+from runbook_lib.text.edits import Edit
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.ports import Forge
 
@@ -22,6 +28,62 @@ _NODE = re.compile(rf"({UNIT_TESTS}/[\w./-]{{1,300}}\.py)::")
 _COMMENT = re.compile(r"# Broken: ((?:(?!# Broken: ).)*?)(?: — )?see issue #([0-9]{1,9})(?:, review by [0-9-]{10})?\.")
 #: It, above a unit test, and the name of the test.
 _UNIT = re.compile(rf"{_COMMENT.pattern}(?:\n[ \t]*@[^\n]*){{1,50}}?\n[ \t]*(?:async )?(?:def|class) (\w+)")
+
+
+@dataclass(frozen=True)
+class GatingFiles:
+    """The files that decide whether tests gate a merge, by path; ``skip`` is the marker of unit tests left out."""
+
+    texts: Mapping[str, str] = field(default_factory=dict)
+    skip: str = ""
+
+    @cached_property
+    def rows(self) -> tuple[RecipeRow, ...]:
+        """The rows of the recipes.  Raises Refused for a recipe that cannot be read."""
+        return parse_rows({path: text for path, text in self.texts.items() if path.startswith(recipes.FOLDER)})
+
+    def rows_of(self, target: Target) -> list[RecipeRow]:
+        """Return the rows of a test that gate."""
+        return [row for row in self.rows if target.is_of(row) and gating_scopes(row) and not row.allow_failure]
+
+    def is_off(self, target: Target) -> bool:
+        """Return whether the files have the test, and it does not gate."""
+        if target.script:
+            return target.script not in self.texts and target.shelf in self.texts
+        if target.is_unit_test:
+            return unit_tests.is_skipped(self.texts, target.case, self.skip)
+        return any(map(target.is_of, self.rows)) and not self.rows_of(target)
+
+    def after(self, edits: Iterable[Edit]) -> "GatingFiles":
+        """Return the files after these edits."""
+        texts = dict(self.texts)
+        for edit in edits:
+            texts.pop(edit.source, None)
+            texts[edit.path] = edit.after
+        return GatingFiles(texts, self.skip)
+
+
+def files_of(branch: BumpBranch, targets: Iterable[Target]) -> GatingFiles:
+    """Return the files of these tests, from the branch's newest commit; a log may name tests that no file has."""
+    paths: dict[str, None] = {}
+    cases = []
+    for target in targets:
+        if target.script:
+            paths |= dict.fromkeys((target.script, target.shelf))
+        elif not target.is_unit_test:
+            cases.append(target.case)
+        elif node := _NODE.match(target.case):
+            paths[node[1]] = None
+    texts = branch.checkout.read(list(paths), branch.start) if paths else {}
+    found = {path: text for path, text in texts.items() if text is not None} | recipe_texts(branch, cases)
+    return GatingFiles(found, branch.bump.repository.tests.skips.get(branch.bump.image_type, ""))
+
+
+def script_target(bump: Bump, job: str, reason: str = "", issue: int = 0) -> Target:
+    """Return the test of a job that has a launch script."""
+    assert bump.repository.tests.scripts is not None
+    script, shelf = bump.repository.tests.scripts.paths(job)
+    return Target(job, "", bump.image_type, "", reason, issue, script, shelf)
 
 
 def quarantined_since_fork(branch: BumpBranch, commit: str = "") -> list[dict[str, object]]:
@@ -37,116 +99,66 @@ def quarantined_since_fork(branch: BumpBranch, commit: str = "") -> list[dict[st
     before, after = checkout.read(paths, fork), checkout.read(paths, head)
     tests: list[dict[str, object]] = []
     for path, text in after.items():
-        if path.endswith(".py"):
-            tests += _units(path, before[path] or "", text or "")
-            continue
-        if scripts and path.startswith(f"{scripts.folder}/"):
-            if scripts.flaky in path.split("/") and text and not before[path]:
-                tests.append(_script(path, text))
-            continue
-        old_rows = {_key(row): row for row in recipes.rows(path, before[path] or "")}
-        for row in recipes.rows(path, text or ""):
-            old = old_rows.get(_key(row))
-            newly_broken = _broken_scopes(row) > _broken_scopes(old)
-            newly_soft = row.allow_failure and not (old and old.allow_failure)
-            if newly_broken or newly_soft:
-                tests.append(_describe(row, text or "", "broken" if newly_broken else "soft"))
+        known = list(_left_out(path, before[path] or "", scripts))
+        tests += [test for test in _left_out(path, text or "", scripts) if test not in known]
     return tests
 
 
-def _units(path: str, before: str, after: str) -> Iterator[dict[str, object]]:
-    known = {match[0] for match in _UNIT.finditer(before)}
-    for match in _UNIT.finditer(after):
-        if match[0] not in known:
-            yield {
-                "test": f"{path}::{match[3]}", "platforms": "all", "environments": "", "form": "broken",
-                "issue": int(match[2]), "reason": match[1],
-            }  # fmt: skip
+def _left_out(path: str, text: str, scripts: LaunchScripts | None) -> Iterator[dict[str, object]]:
+    """Yield the tests in a file that CI leaves out."""
+    if path.endswith(".py"):
+        for match in _UNIT.finditer(text):
+            yield _described(f"{path}::{match[3]}", "all", match)
+    elif scripts and path.startswith(f"{scripts.folder}/"):
+        if scripts.flaky in path.split("/") and text:
+            *_, hardware, _, name = path.split("/")
+            prefix = "gb200_" if hardware == "gb200" else ""
+            yield _described(f"{prefix}{name.removesuffix('.sh')}", hardware, _COMMENT.search(text))
+    else:
+        for row in recipes.rows(path, text):
+            broken = tuple(cell.value for cell in row.scopes if cell.value.endswith(BROKEN))
+            if broken or row.allow_failure:
+                comment = _COMMENT.search(comment_of(row, text))
+                described = _described(f"{row.model}/{row.case}", ", ".join(row.platforms), comment)
+                form = "broken" if broken else "soft"
+                yield described | {"form": form, "environments": ", ".join(row.environments), "scopes": broken}
 
 
-def _script(path: str, text: str) -> dict[str, object]:
-    match = _COMMENT.search(text)
-    *_, hardware, _, name = path.split("/")
-    prefix = "gb200_" if hardware == "gb200" else ""
+def _described(test: str, platforms: str, comment: re.Match[str] | None) -> dict[str, object]:
+    issue, reason = (int(comment[2]), comment[1]) if comment else (None, "")
     return {
-        "test": f"{prefix}{name.removesuffix('.sh')}", "platforms": hardware, "environments": "", "form": "broken",
-        "issue": int(match[2]) if match else None, "reason": match[1] if match else "",
+        "test": test, "platforms": platforms, "environments": "", "form": "broken", "issue": issue, "reason": reason,
     }  # fmt: skip
 
 
-def _broken_scopes(row: RecipeRow | None) -> int:
-    return sum(cell.value.endswith(BROKEN) for cell in row.scopes) if row else 0
-
-
-def _describe(row: RecipeRow, text: str, form: str) -> dict[str, object]:
-    comment = comment_of(row, text)
-    match = _COMMENT.match(comment, max(comment.find("# Broken"), 0))
-    return {
-        "test": f"{row.model}/{row.case}",
-        "platforms": ", ".join(row.platforms),
-        "environments": ", ".join(row.environments),
-        "form": form,
-        "issue": int(match[2]) if match else None,
-        "reason": match[1] if match else "",
-    }
-
-
-def _key(row: RecipeRow) -> tuple[str, ...]:
-    scopes = sorted(cell.value.removesuffix(BROKEN) for cell in row.scopes)
-    return (row.model, row.case, *row.environments, "/", *row.platforms, "/", *scopes)
-
-
-def skip_marker(bump: Bump) -> str:
-    """Return the marker of unit tests that CI leaves out for the bump's image type; empty if there is none."""
-    return bump.repository.tests.skips.get(bump.image_type, "")
-
-
-def resolve_targets(branch: BumpBranch, kind: Kind) -> tuple[dict[Target, Decision], tuple[RecipeRow, ...]]:
-    """Return the tests of a person's decisions of this kind, and the recipe rows that name their cases.
+def resolve_targets(branch: BumpBranch, kind: Kind) -> dict[Target, Decision]:
+    """Return the tests of a person's decisions of this kind.
 
     Raises Refused for tests that are in no recipe or file on the branch.
     """
-    decided = {target_of(each, branch.bump.image_type): each for each in branch.bump.decisions.of(kind)}
-    if scripts := branch.bump.repository.tests.scripts:
-        return {_resolve_script(branch, scripts, target): decided[target] for target in decided}, ()
-    rows = rows_of(branch, [target.case for target in decided if not target.is_unit_test])
-    for target in decided:
-        if target.is_unit_test and not unit_test_texts(branch, [target.case]):
-            raise Refused(f"{target} is not on the branch: it has no file {target.path}. Nothing was changed.")
-    return {each if each.is_unit_test else resolve(each, rows): decided[each] for each in decided}, rows
+    bump = branch.bump
+    decided = {target_of(each, bump.image_type): each for each in bump.decisions.of(kind)}
+    if bump.repository.tests.scripts:
+        decided = {script_target(bump, each.case, each.reason, each.issue): decided[each] for each in decided}
+    rows = rows_of(branch, [each.case for each in decided if not (each.is_unit_test or each.script)])
+    resolved = {}
+    for target, decision in decided.items():
+        if not (target.is_unit_test or target.script):
+            resolved[resolve(target, rows)] = decision
+        elif files_of(branch, [target]).texts:
+            resolved[target] = decision
+        else:
+            paths = f"{target.script} and {target.shelf} do" if target.script else f"the file {target.path} does"
+            raise Refused(f"{target} is not on the branch: {paths} not exist. Nothing was changed.")
+    return resolved
 
 
-def _resolve_script(branch: BumpBranch, scripts: LaunchScripts, target: Target) -> Target:
-    """Complete the job of a launch script with its paths.  Raises Refused if the branch has no such script."""
-    paths = scripts.paths(target.case)
-    if not any(branch.checkout.read(paths, branch.start).values()):
-        raise Refused(f"No launch script runs the job {target.case}: {' and '.join(paths)} do not exist.")
-    return replace(target, script=paths[0], shelf=paths[1])
-
-
-def texts_of(branch: BumpBranch, targets: Iterable[Target]) -> dict[str, str]:
-    """Return the recipes, the files of unit tests and the scripts with which these tests are switched off, by path."""
-    targets = list(targets)
-    if paths := [path for target in targets for path in (target.script, target.shelf) if path]:
-        texts = branch.checkout.read(paths, branch.start)
-        return {path: text for path, text in texts.items() if text is not None}
-    recipes_of_rows = recipe_texts(branch, [target.case for target in targets if not target.is_unit_test])
-    return recipes_of_rows | unit_test_texts(branch, [target.case for target in targets if target.is_unit_test])
-
-
-def unit_test_texts(branch: BumpBranch, nodes: Iterable[str]) -> dict[str, str]:
-    """Return the files of unit tests, given by pytest's IDs, by path, from the branch's newest commit."""
-    paths = list(dict.fromkeys(match[1] for match in map(_NODE.match, nodes) if match))  # a log may name anything
-    texts = branch.checkout.read(paths, branch.start) if paths else {}
-    return {path: text for path, text in texts.items() if text is not None}
-
-
-def recipe_texts(branch: BumpBranch, cases: Iterable[str], commit: str = "") -> dict[str, str]:
-    """Return the recipes that contain one of these cases, by path, from ``commit`` or the branch's newest commit."""
+def recipe_texts(branch: BumpBranch, cases: Iterable[str]) -> dict[str, str]:
+    """Return the recipes that contain one of these cases, by path, from the branch's newest commit."""
     patterns = [f"-e{case}" for case in dict.fromkeys(cases)]
     if not patterns:
         return {}
-    ref = commit or branch.start
+    ref = branch.start
     try:
         listed = branch.checkout.git("grep", "-z", "-l", "--fixed-strings", *patterns, ref, "--", recipes.FOLDER)
     except GitFailed as error:
@@ -157,11 +169,11 @@ def recipe_texts(branch: BumpBranch, cases: Iterable[str], commit: str = "") -> 
     return {path: text for path, text in branch.checkout.read(paths, ref).items() if text is not None}
 
 
-def rows_of(branch: BumpBranch, cases: Sequence[str], commit: str = "") -> tuple[RecipeRow, ...]:
+def rows_of(branch: BumpBranch, cases: Sequence[str]) -> tuple[RecipeRow, ...]:
     """Return the rows of recipes that name these cases; if none does, of all recipes, to suggest a name."""
-    texts = recipe_texts(branch, cases, commit)
+    texts = recipe_texts(branch, cases)
     if cases and not texts:
-        texts = recipe_texts(branch, ["test_case"], commit)
+        texts = recipe_texts(branch, ["test_case"])
     return parse_rows(texts)
 
 
@@ -176,15 +188,13 @@ def parse_rows(texts: Mapping[str, str]) -> tuple[RecipeRow, ...]:
     return tuple(rows)
 
 
-def issue_states(github: Forge | None, entries: Iterable[QuarantinedRow]) -> dict[int | None, str]:
-    """Return the state of each issue named in quarantined rows, or why it is unknown; ``no issue`` for none."""
-    states: dict[int | None, str] = {None: "no issue"}
+def issue_states(github: Forge, entries: Iterable[QuarantinedRow]) -> dict[int | None, str]:
+    """Return the state of each issue named in quarantined rows, or why it is unknown."""
+    states: dict[int | None, str] = {}
     for number in sorted({entry.issue for entry in entries if entry.issue}):
-        states[number] = "not queried: no token"
-        if github is not None:
-            try:
-                issue = github.issue(number)
-                states[number] = "a pull request" if issue.is_pull else issue.state
-            except RunbookError as error:
-                states[number] = f"cannot be read: {error}"
+        try:
+            issue = github.issue(number)
+            states[number] = "a pull request" if issue.is_pull else issue.state
+        except RunbookError as error:
+            states[number] = f"cannot be read: {error}"
     return states

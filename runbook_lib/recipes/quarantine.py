@@ -84,10 +84,10 @@ def gating_scopes(row: RecipeRow) -> list[str]:
 
 
 def mark(
-    recipe: str, text: str, tests: Sequence[Target], issue: int, review: str = "", *,
-    companions: Sequence[Target] = (), whole_rows: bool = False,
+    recipe: str, text: str, test: Target, issue: int, review: str = "", *,
+    companions: Iterable[Target] = (), whole_rows: bool = False,
 ) -> str:  # fmt: skip
-    """Quarantine the tests of one issue: all their rows in this recipe.  Rows already in quarantine stay unchanged.
+    """Quarantine a test: all its rows in this recipe.  Rows already in quarantine stay unchanged.
 
     ``review`` is the date by which a person looks at the quarantine again.  ``issue`` 0 represents an issue that is not
     filed yet, for previews; it must not be written.  A row that also covers other platforms or environments, which are
@@ -95,10 +95,9 @@ def mark(
     """
     spans: list[Span] = []
     for row in recipes.rows(recipe, text):
-        reasons = [test.reason for test in tests if test.is_of(row)]
-        if reasons and gating_scopes(row):
-            _require_own(row, [*tests, *companions], whole_rows)
-            spans += _break_scopes(row, text, note(reasons[0], issue, review))
+        if test.is_of(row) and gating_scopes(row):
+            _require_own(row, [test, *companions], whole_rows)
+            spans += _break_scopes(row, text, note(test.reason, issue, review))
     return splice(text, spans)
 
 

@@ -51,9 +51,9 @@ class Target:
         return self.case.partition("::")[0] if self.is_unit_test else f"{FOLDER}/{self.model}/{self.case}"
 
     def is_of(self, row: RecipeRow) -> bool:
-        """Return True if a row runs the test."""
+        """Return True if a row runs the test; without a platform, on any."""
         named = row.case == self.case and self.model in ("", row.model)
-        return named and row.stands_for(self.environment, self.platform)
+        return named and self.environment in row.environments and self.platform in ("", *row.platforms)
 
 
 def target_of(decision: Decision, environment: str) -> Target:

@@ -29,7 +29,7 @@ def row(scope: str, *, environment: str = "dev", platforms: str = "dgx_h100") ->
     ],
 )  # fmt: skip
 def test_other_tests_and_quarantined_rows_stay(text: str) -> None:
-    assert mark("r.yaml", text, [X], 7) == text
+    assert mark("r.yaml", text, X, 7) == text
     running = text.replace("-broken", "").replace("-temp-disabled", "").replace("flaky, ", "")
     assert unmark("r.yaml", running, [X]) == running
 
@@ -63,8 +63,8 @@ COMMENT = "        # Broken: it hangs — see issue #7.\n"
     ],
 )  # fmt: skip
 def test_mark_and_unmark_are_inverse(before: str, after: str) -> None:
-    assert mark("r.yaml", before, [X], 7) == after
-    assert mark("r.yaml", after, [X], 8) == after
+    assert mark("r.yaml", before, X, 7) == after
+    assert mark("r.yaml", after, X, 8) == after
     assert unmark("r.yaml", after, [X]) == before
 
 
@@ -73,14 +73,14 @@ def test_a_comment_names_its_issue_once() -> None:
         ("see #7", "# Broken: see issue #7."),
         ("hangs, see #7", "# Broken: hangs — see issue #7."),
     ):
-        marked = mark("r.yaml", row("[mr]"), [replace(X, reason=reason)], 7)
+        marked = mark("r.yaml", row("[mr]"), replace(X, reason=reason), 7)
         assert [line.strip() for line in marked.splitlines() if line.strip().startswith("#")] == [comment]
         assert unmark("r.yaml", marked, [X]) == row("[mr]")
 
 
 def test_all_rows_of_a_test_are_quarantined() -> None:
     text = HEAD + ROW + ROW.replace("mr, mr-github", "nightly")
-    marked = mark("r.yaml", text, [X], 7)
+    marked = mark("r.yaml", text, X, 7)
     assert [cell.value for it in rows("r", marked) for cell in it.scopes] == [
         "mr-broken",
         "mr-github-broken",
@@ -124,23 +124,23 @@ def test_flaky_does_not_say_what_it_replaced() -> None:
 )  # fmt: skip
 def test_a_row_that_represents_more_is_refused(text: str, says: str) -> None:
     with pytest.raises(Refused, match=says):
-        mark("r.yaml", text, [X], 7)
+        mark("r.yaml", text, X, 7)
 
 
 def test_a_row_is_marked_if_everything_it_represents_is_named_or_permitted() -> None:
     text = row("[mr]", platforms="dgx_a100, dgx_h100")
     both = [X, Target("x", "dgx_a100", "dev", "gpt", "too")]
-    assert "mr-broken" in mark("r.yaml", text, both, 7)
-    assert "mr-broken" in mark("r.yaml", text, [X], 7, whole_rows=True)
+    assert "mr-broken" in mark("r.yaml", text, X, 7, companions=both)
+    assert "mr-broken" in mark("r.yaml", text, X, 7, whole_rows=True)
 
 
 def test_a_reason_stays_in_its_comment() -> None:
     told = Target("x", "dgx_h100", "dev", "gpt", "it hangs:\n- [ é\u2028 — \tsince Monday")
-    marked = mark("r.yaml", row("[mr]"), [told], 7)
+    marked = mark("r.yaml", row("[mr]"), told, 7)
     assert "# Broken: it hangs: - [ é — since Monday — see issue #7.\n" in marked
     assert unmark("r.yaml", marked, [X]) == row("[mr]")
     with pytest.raises(Refused, match=r"it rings \\x07"):
-        mark("r.yaml", row("[mr]"), [Target("x", "dgx_h100", "dev", "gpt", "it rings \x07")], 7)
+        mark("r.yaml", row("[mr]"), Target("x", "dgx_h100", "dev", "gpt", "it rings \x07"), 7)
 
 
 def test_which_scopes_gate() -> None:
@@ -166,7 +166,7 @@ def test_any_row_comes_back_byte_for_byte(lists: list[list[str]], block: bool, n
         scope = "".join(f"\n          - {name}" for name in names) if block else f"[{', '.join(names)}]"
         text += f"      - environment: [dev]\n        platforms: [dgx_h100]\n        scope: {scope}\n"
     text = (text if final else text.rstrip("\n")).replace("\n", newline)
-    marked = mark("r.yaml", text, [X], 7)
+    marked = mark("r.yaml", text, X, 7)
     after = rows("r.yaml", marked)
     assert [row.case for row in after] == ["x"] * len(lists)
     assert not any(gating(it.value) for row in after for it in row.scopes)

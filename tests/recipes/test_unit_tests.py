@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from runbook_lib.errors import Refused
-from runbook_lib.recipes.unit_tests import all_skipped, mark, unmark
+from runbook_lib.recipes.unit_tests import is_skipped, mark, unmark
 
 FILE = "tests/unit_tests/test_a.py"
 TEXT = '''\
@@ -52,14 +52,14 @@ def test_a_test_is_left_out_and_comes_back(node: str, before: str, indent: str, 
     after = marked(node, text)
     assert after == text.replace(before, added + before, 1)
     assert marked(node, after) == after
-    assert [all_skipped({FILE: each}, [f"{FILE}::{node}"], "flaky_in_dev") for each in (text, after)] == [False, True]
+    assert [is_skipped({FILE: each}, f"{FILE}::{node}", "flaky_in_dev") for each in (text, after)] == [False, True]
     assert unmark(after, f"{FILE}::{node}", "flaky_in_dev") == text
 
 
 def test_without_a_marker_of_the_repository_it_is_skipped_with_its_issue() -> None:
     after = marked("test_plain", marker="", issue=0)
     assert '\n@pytest.mark.skip(reason="broken, see issue #(new)")\n' in after
-    assert all_skipped({FILE: after}, [f"{FILE}::test_plain"], "")
+    assert is_skipped({FILE: after}, f"{FILE}::test_plain", "")
     assert unmark(after, f"{FILE}::test_plain", "") == TEXT
 
 

@@ -133,7 +133,7 @@ def _shown(facts: MergeFacts) -> Iterator[display.View]:
 
 
 def _quarantines(survey: QuarantineSurvey) -> Iterator[display.View]:
-    """Yield the quarantined tests, and how those with a closed issue are re-enabled, and those without get one."""
+    """Yield the quarantined tests, and how those whose runs pass are re-enabled, and those without an issue get one."""
     yield display.note(f"Quarantined tests on {survey.bump.base}:") + survey.show()
     asked = [question for question in survey.questions() if question.kind == "broken" or question.suggestion]
     entries = [Decision(each.kind, each.subject, each.suggestion or "…") for each in asked]
@@ -152,8 +152,8 @@ def _remaining(facts: MergeFacts) -> str:
     counts = [f"{len(branches)} other branches", f"{rows} of recipes"]
     if facts.branch.bump.tag:
         counts[0] = f"{len(older)} of {len(branches)} other branches on an older image"
-    if closed := sum(test.state == "closed" for test in facts.quarantines.tests):
-        counts.append(f"{closed} of them with a closed issue")
+    if passing := sum(bool(test.ran and test.ran.passed) for test in facts.quarantines.tests):
+        counts.append(f"{passing} of them with passing runs")
     if untracked := sum(test.entry.issue is None for test in facts.quarantines.tests):
         counts.append(f"{untracked} without an issue")
     return ", ".join(counts)

@@ -8,8 +8,8 @@ from runbook_lib import display
 from runbook_lib.checks import Check, Evidence
 from runbook_lib.clients.github.models import Issue
 from runbook_lib.errors import Refused
-from runbook_lib.failures import quarantines
 from runbook_lib.failures.broken_tests.issue import review_date
+from runbook_lib.failures.quarantines import GatingFiles
 from runbook_lib.model import Effect
 from runbook_lib.recipes import quarantine, unit_tests
 from runbook_lib.recipes.targets import Target
@@ -25,25 +25,14 @@ from runbook_lib.world.outside import World
 class QuarantineChange:
     """The tests in ``issues`` are taken out of CI, each with its issue, and ``reenabled`` tests come back.
 
-    ``texts`` are the recipes and the files with these tests, by path, and ``skip`` is the marker of unit tests that CI
-    leaves out.  ``tracks``: the tests have been quarantined before without an issue.
+    ``tracks``: the tests have been quarantined before without an issue.
     """
 
-    texts: Mapping[str, str]
+    files: GatingFiles
     issues: Mapping[Target, IssueFiled]
     reenabled: tuple[Target, ...] = ()
     tracks: bool = False
     whole_rows: bool = False
-    skip: str = ""
-
-    def stops(self, target: Target) -> bool:
-        """Return whether the test no longer blocks a merge."""
-        if target.script:
-            return target.script not in self.texts
-        if target.is_unit_test:
-            return unit_tests.all_skipped(self.texts, [target.case], self.skip)
-        recipes = {path: text for path, text in self.texts.items() if not path.endswith(".py")}
-        return not any(quarantine.gating_scopes(row) for row in quarantines.parse_rows(recipes) if target.is_of(row))
 
     @property
     def edits(self) -> tuple[Edit, ...]:
@@ -53,7 +42,7 @@ class QuarantineChange:
     def edits_with(self, numbers: Mapping[Target, int]) -> tuple[Edit, ...]:
         """Return the edits, with the number of each test's issue."""
         edited = list(self._moves(numbers))
-        for path, before in self.texts.items() if not edited else ():
+        for path, before in self.files.texts.items() if not edited else ():
             change = self._units if path.endswith(".py") else self._rows
             after = change(path, before, numbers)
             if after != before:
@@ -63,22 +52,23 @@ class QuarantineChange:
     def _moves(self, numbers: Mapping[Target, int]) -> Iterator[Edit]:
         """Yield the moves of launch scripts, whose second line gives the reason and the issue."""
         for target, issue in numbers.items():
-            if text := self.texts.get(target.script):
+            if text := self.files.texts.get(target.script):
                 first, _, rest = text.partition("\n")
                 comment = f"# Broken: {quarantine.note(target.reason, issue, review_date())}"
                 yield Edit(target.shelf, text, f"{first}\n{comment}\n{rest}", target.script)
         for target in self.reenabled:
-            if text := self.texts.get(target.shelf):
+            if text := self.files.texts.get(target.shelf):
                 lines = [line for line in text.split("\n") if not line.startswith("# Broken: ")]
                 yield Edit(target.script, text, "\n".join(lines), target.shelf)
 
     def _units(self, path: str, text: str, numbers: Mapping[Target, int]) -> str:
+        skip = self.files.skip
         for target, issue in numbers.items():
             if target.path == path:
-                text = unit_tests.mark(text, target.case, self.skip, target.reason, issue, review_date())
+                text = unit_tests.mark(text, target.case, skip, target.reason, issue, review_date())
         for target in self.reenabled:
             if target.path == path:
-                text = unit_tests.unmark(text, target.case, self.skip)
+                text = unit_tests.unmark(text, target.case, skip)
         return text
 
     def _rows(self, path: str, text: str, numbers: Mapping[Target, int]) -> str:
@@ -87,8 +77,7 @@ class QuarantineChange:
             if self.tracks:
                 text = quarantine.track(path, text, target, issue, review)
             else:
-                named = tuple(numbers)
-                text = quarantine.mark(path, text, [target], issue, review, companions=named, whole_rows=whole)
+                text = quarantine.mark(path, text, target, issue, review, companions=numbers, whole_rows=whole)
         return quarantine.unmark(path, text, self.reenabled, whole_rows=whole)
 
     @property

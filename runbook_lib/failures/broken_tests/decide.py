@@ -10,7 +10,7 @@ from runbook_lib.failures import quarantines
 from runbook_lib.failures.broken_tests import issue as tracking
 from runbook_lib.failures.broken_tests import passing
 from runbook_lib.failures.broken_tests.change import QuarantineChange
-from runbook_lib.failures.broken_tests.failures import Triage
+from runbook_lib.failures.broken_tests.failures import Triage, targets_of
 from runbook_lib.failures.broken_tests.passing import PassingRuns
 from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.golden import bisect_offer
@@ -25,12 +25,10 @@ from runbook_lib.world.conditions.issues import IssueFiled
 #: Causes for which a functional test is proposed as broken.  Step 5 handles drift; builds and linters have no row.
 _PROPOSED = frozenset({
     "hang", "out of memory", "shape", "import error", "resume mismatch", "CUDA error", "crash", "configuration",
-    "program error", "unknown",
+    "program error", "unit tests", "unknown",
 })  # fmt: skip
 #: Lines of a log that a question shows.
 _MOST_LINES = 12
-#: The scopes of tests that GitHub runs.
-_GITHUB_SCOPES = frozenset({"mr-github", "mr-github-slim", "L0", "L1"})
 
 
 @dataclass(frozen=True)
@@ -63,18 +61,18 @@ def decide(failures: Triage, searches: ImageSearches) -> NamedTests:
     test that is in no recipe or did not fail in the run, and for a closed issue.
     """
     run, branch = failures.run, failures.run.branch
-    broken, rows = quarantines.resolve_targets(branch, "broken")
-    reenable, _ = quarantines.resolve_targets(branch, "reenable")
-    rerun, _ = quarantines.resolve_targets(branch, "rerun")
-    texts = quarantines.texts_of(branch, [*broken, *reenable])
+    broken = quarantines.resolve_targets(branch, "broken")
+    reenable = quarantines.resolve_targets(branch, "reenable")
+    rerun = quarantines.resolve_targets(branch, "rerun")
+    files = quarantines.files_of(branch, [*broken, *reenable])
     whole_row = run.bump.allowed("whole-row")
-    change = QuarantineChange(texts, {}, whole_rows=whole_row is not None, skip=quarantines.skip_marker(run.bump))
-    if run.source is None or run.bump.tag is None:  # without a bump ``survey`` plans
+    change = QuarantineChange(files, {}, whole_rows=whole_row is not None)
+    if run.source is None:
         return NamedTests(change)
     issues: dict[Target, IssueFiled] = {}
     quarantined, warnings, used = [], [], list[Decision | None]()
     for target, decision in broken.items():
-        if change.stops(target):
+        if files.is_off(target):
             quarantined.append(target)
             continue
         job = _failed_job(failures, target)
@@ -94,7 +92,7 @@ def decide(failures: Triage, searches: ImageSearches) -> NamedTests:
             warnings.append(f"{target} failed only because of drift: step 5 refreshes its golden values.")
         if job is not None and job.on_base.state == "failing":
             warnings.append(f"The new image did not break {target}: {job.comparison}.")
-        row = next((row for row in rows if target.is_of(row)), None)
+        row = next(filter(target.is_of, files.rows), None)
         known, warning = _known_issue(run, target)
         warnings += [warning] if warning else []
         image = f"{searches.tag or 'unknown'} → {run.bump.tag}"
@@ -126,8 +124,8 @@ def _digest(job: DiagnosedJob) -> str:
 
 def _failed_job(failures: Triage, target: Target) -> DiagnosedJob | None:
     for job in failures.jobs:
-        is_of_test = job.test == target.name and job.platform in ("", target.platform)
-        if is_of_test or target.case in (job.failure.job, *job.unit_tests):
+        ran = targets_of(job, failures.run.bump)
+        if any(each.name == target.name and each.platform in ("", target.platform) for each in ran):
             return job
     return None
 
@@ -160,22 +158,19 @@ def _known_issue(run: ChosenRun, target: Target) -> tuple[int, str]:
 def open_tests(failures: Triage, decisions: NamedTests) -> dict[str, DiagnosedJob]:
     """Return the failed tests that nobody has decided, as decisions name them; without numerical regressions."""
     decided = {target.name for target in (*decisions.change.issues, *decisions.quarantined, *decisions.rerun)}
-    scripts = failures.run.bump.repository.tests.scripts
     tests: dict[str, DiagnosedJob] = {}
-    jobs: dict[str, list[DiagnosedJob]] = {}
     for job in failures.jobs:
-        if job.failure.kind in _PROPOSED and "/" in job.test and job.test not in decided:
-            jobs.setdefault(job.test, []).append(job)
-        if scripts and job.failure.job not in decided and scripts.paths(job.failure.job)[0] in failures.files:
-            tests |= {job.failure.job: job} if _may_leave_out(job) else {}
-        elif job.failure.kind == "unit tests":
-            tests |= {node: job for node in job.unit_tests if node not in decided}
-    for row in quarantines.parse_rows(failures.recipes):
-        on_github = not _GITHUB_SCOPES.isdisjoint(cell.value for cell in row.scopes)
-        if on_github and failures.run.bump.image_type in row.environments:
-            test = f"{row.model}/{row.case}"
-            for job in jobs.get(test, ()):
-                tests |= {f"{test}@{name}": job for name in row.platforms if job.platform in ("", name)}
+        for target in targets_of(job, failures.run.bump):
+            if target.name in decided:
+                continue
+            if target.script:
+                tests |= {target.name: job} if target.script in failures.files.texts and _may_leave_out(job) else {}
+            elif target.is_unit_test:
+                tests |= {target.name: job} if job.failure.kind == "unit tests" else {}
+            elif job.failure.kind in _PROPOSED:
+                for row in failures.files.rows_of(target):
+                    names = [name for name in row.platforms if target.platform in ("", name)]
+                    tests |= {f"{target.name}@{name}": job for name in names}
     return tests
 
 

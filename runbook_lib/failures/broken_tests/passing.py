@@ -32,15 +32,14 @@ class PassingRuns:
         return 1.0 - (1.0 - _CONFIDENCE) ** (1.0 / (REPEATS * self.passed)) if self.passed else 1.0
 
     @property
-    def row(self) -> dict[str, object]:
-        """The test's table row."""
-        says = f"it fails in at most {self.bound:.0%} of its repeats ({_CONFIDENCE:.0%} confidence)"
+    def sentence(self) -> str:
+        """The runs, and what they say."""
         if self.failed:
-            says = "it still fails"
-        elif not self.passed:
-            says = "nothing shows yet that it passes"
-        repeats = f"{self.passed} ({display.count(REPEATS * self.passed, 'repeat')})"
-        return {"re-enabled test": str(self.test), "passing runs": repeats, "failing runs": self.failed, "so": says}
+            return f"{display.count(self.failed, 'failed run')}: it still fails"
+        if not self.passed:
+            return "no run yet: nothing shows that it passes"
+        runs = f"{display.count(self.passed, 'passing run')} ({display.count(REPEATS * self.passed, 'repeat')})"
+        return f"{runs}: it fails in at most {self.bound:.0%} of its repeats ({_CONFIDENCE:.0%} confidence)"
 
 
 def look(github: Forge, pull: int, tests: Iterable[Target]) -> tuple[PassingRuns, ...]:
@@ -67,5 +66,5 @@ def _jobs_of(test: Target, jobs: Iterable[WorkflowJob]) -> list[WorkflowJob]:
 
 def show(found: Iterable[PassingRuns]) -> display.View:
     """Show how often each test has passed; nothing without a test."""
-    rows = [each.row for each in found]
+    rows = [{"re-enabled test": str(each.test), "runs": each.sentence} for each in found]
     return display.table(rows) if rows else display.View("", "")

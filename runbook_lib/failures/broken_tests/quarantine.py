@@ -13,6 +13,7 @@ from runbook_lib.failures.broken_tests import decide
 from runbook_lib.failures.broken_tests.change import QuarantineCommitted
 from runbook_lib.failures.broken_tests.decide import NamedTests
 from runbook_lib.failures.broken_tests.failures import Triage, open_jobs
+from runbook_lib.failures.broken_tests.passing import PassingRuns
 from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.golden.bisect_offer import ImageSearches
 from runbook_lib.golden.run_choice import ChosenRun
@@ -50,6 +51,7 @@ class FailuresDescribed(Described):
     """The description has the tests that the branch quarantines now, and the cause of each failure of the run."""
 
     triage: Triage | None = None
+    passing: tuple[PassingRuns, ...] = ()
 
     def text(self, world: World) -> str:
         """Return our part, from the branch as it is now."""
@@ -57,17 +59,18 @@ class FailuresDescribed(Described):
         branch = self.triage.run.branch
         commit = BranchTip(branch.bump.branch, branch.start).read(world.checkout)
         quarantined = quarantines.quarantined_since_fork(branch, commit)
-        return bump_pull.marked(text(quarantined, self.triage), branch.bump, "broken-tests")
+        return bump_pull.marked(text(quarantined, self.triage, self.passing), branch.bump, "broken-tests")
 
 
-def text(quarantined: Sequence[Mapping[str, object]], failures: Triage) -> str:
+def text(quarantined: Sequence[Mapping[str, object]], failures: Triage, passing: Sequence[PassingRuns] = ()) -> str:
     """Return our part of the pull request's description, without its markers.
 
-    ``quarantined`` is the result of ``quarantines.quarantined_since_fork``.
+    ``quarantined`` is the result of ``quarantines.quarantined_since_fork``, ``passing`` are the runs of re-enabled
+    tests.
     """
     return markdown_texts.render(
         "broken-tests", quarantined=quarantined, jobs=failures.jobs, most=_MAX_JOBS, url=failures.run.url,
-        base=failures.run.bump.base,
+        base=failures.run.bump.base, passing=passing,
     )  # fmt: skip
 
 
@@ -93,7 +96,7 @@ def plan(facts: RunFailures, bump: Bump) -> Plan[World]:
     again = _rerun(run, flaky) if idle else None
     if again:
         conditions.append(again)
-    conditions += _described(triage)
+    conditions += _described(triage, decisions.passing)
     waiting = None
     if blocking:
         waiting = Outcome(_open_sentence(triage, blocking, bump), _next(triage, tests, blocking))
@@ -113,7 +116,7 @@ def plan(facts: RunFailures, bump: Bump) -> Plan[World]:
         tuple(conditions),
         decide.questions(tests, facts.searches, run),
         waiting,
-        evidence=replace(evidence(facts, again), decided=decisions.used if bump.apply else ()),
+        evidence=replace(_evidence(facts, again), decided=decisions.used if bump.apply else ()),
         round=None if run.older else Round(blocking, bool(edited)),  # which says nothing about the newest run
     )
 
@@ -140,18 +143,17 @@ def _rerun(run: ChosenRun, flaky: tuple[str, ...]) -> Rerun | None:
     return Rerun(run.number, run.attempt, flaky) if bump_pull.is_mine(state.pull, state.head_name) else None
 
 
-def _described(triage: Triage) -> tuple[FailuresDescribed, ...]:
+def _described(triage: Triage, passing: tuple[PassingRuns, ...]) -> tuple[FailuresDescribed, ...]:
     state = triage.run.pull_request
     if state.pull is None or not bump_pull.is_mine(state.pull, state.head_name):
         return ()
-    return (FailuresDescribed(PullKey(state.head_name, state.pull.base_ref), "", "broken-tests", triage),)
+    return (FailuresDescribed(PullKey(state.head_name, state.pull.base_ref), "", "broken-tests", triage, passing),)
 
 
-def evidence(facts: RunFailures, again: Rerun | None = None) -> Evidence:
-    """Return what the record keeps of the run's failures; nothing without a run."""
+def _evidence(facts: RunFailures, again: Rerun | None) -> Evidence:
+    """Return what the record keeps of the run's failures."""
     triage, decisions, run = facts.triage, facts.decisions, facts.run
-    if run.source is None:
-        return Evidence()
+    assert run.source is not None
     lines = [
         {"job": job.failure.job, "platform": job.platform, "text": line}
         for job in triage.jobs

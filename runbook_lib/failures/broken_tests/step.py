@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from runbook_lib import notebooks
-from runbook_lib.checks import Evidence
 from runbook_lib.failures.broken_tests import decide, failures, quarantine, survey
 from runbook_lib.failures.broken_tests.change import QuarantineChange
 from runbook_lib.failures.broken_tests.quarantine import RunFailures
@@ -20,10 +19,10 @@ from runbook_lib.world.outside import World
 
 @dataclass(frozen=True)
 class BrokenTestFacts:
-    """The failures of the run, and the tests quarantined on the base branch."""
+    """The tests quarantined on the base branch, and in a bump the failures of its run."""
 
-    found: RunFailures
     survey: QuarantineSurvey
+    found: RunFailures | None = None
 
 
 @dataclass(frozen=True)
@@ -41,36 +40,34 @@ class BrokenTests:
         Raises Refused for a decision that cannot be carried out, before anything is filed.
         """
         branch = bump_branch.look(world, bump)
+        surveyed = survey.look(world, branch)
+        found = self._look_failures(world, branch) if bump.tag is not None else None
+        if bump.apply and found:
+            _require_committable(branch, found.decisions.change)
+        if bump.apply and (own := surveyed.own):
+            _require_committable(own.branch, own.change)
+        return BrokenTestFacts(surveyed, found)
+
+    def _look_failures(self, world: World, branch: BumpBranch) -> RunFailures:
         state = pull_request.read_state(branch, world.github, records=world.records)
         triaged = failures.triage(run_choice.choose_run(state, run_id=self.run_id, source=self.source))
         searches = bisect_offer.look_searches(branch, world.records)
-        decided = decide.decide(triaged, searches)
-        surveyed = survey.look(world, branch)
-        if bump.apply:
-            _require_committable(branch, decided.change)
-            if own := surveyed.own:
-                _require_committable(own.branch, own.change)
-        return BrokenTestFacts(RunFailures(triaged, decided, searches), surveyed)
+        return RunFailures(triaged, decide.decide(triaged, searches), searches)
 
     def plan(self, facts: BrokenTestFacts, bump: Bump) -> Plan[World]:
         """Plan the responses to the run; without a tag, the change of quarantined tests."""
-        if bump.tag is None:
-            own = survey.plan(facts.survey, bump)
-            kept, shown = quarantine.evidence(facts.found), (facts.found.triage.show(), *own.shown)
-            return replace(own, shown=shown, evidence=_joined(replace(kept, diff=own.evidence.diff), own.evidence))
+        if facts.found is None:
+            return survey.plan(facts.survey, bump)
         planned, surveyed = quarantine.plan(facts.found, bump), facts.survey
+        kept, listed = planned.evidence, surveyed.evidence
         return replace(
             planned,
             shown=(*planned.shown, surveyed.show()),
             questions=(*planned.questions, *surveyed.questions()),
-            evidence=_joined(planned.evidence, surveyed.evidence),
+            evidence=replace(
+                kept, tables={**kept.tables, **listed.tables}, warnings=(*kept.warnings, *listed.warnings)
+            ),
         )
-
-
-def _joined(evidence: Evidence, of_survey: Evidence) -> Evidence:
-    """Return the evidence with the tables and warnings of the survey."""
-    tables, warnings = {**evidence.tables, **of_survey.tables}, (*evidence.warnings, *of_survey.warnings)
-    return replace(evidence, tables=tables, warnings=warnings)
 
 
 def _require_committable(branch: BumpBranch, change: QuarantineChange) -> None:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Evidence, Next
+from runbook_lib.clients.github.models import Pull
 from runbook_lib.decisions import Kind
 from runbook_lib.errors import Refused
 from runbook_lib.failures import quarantines
@@ -33,18 +34,22 @@ from runbook_lib.text.markdown import code, prose
 from runbook_lib.world import bump_branch, bump_pull
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.conditions.commits import BranchTip, Pushed
-from runbook_lib.world.conditions.pulls import Labelled, PullKey, PullOpen
+from runbook_lib.world.conditions.pulls import Described, Labelled, PullKey, PullOpen
 from runbook_lib.world.outside import World
 
 
 @dataclass(frozen=True)
 class QuarantinedTest:
-    """A row that is switched off, the date and commit of its current scope, and the state of its issue, if queried."""
+    """A row that is switched off, the date and commit of its current scope, and the state of its issue, if queried.
+
+    ``ran`` are its runs in an open pull request that re-enables it.
+    """
 
     entry: quarantine.QuarantinedRow
     since: datetime | None = None
     commit: str = ""
     state: str = ""
+    ran: PassingRuns | None = None
 
     @property
     def name(self) -> str:
@@ -67,7 +72,7 @@ class QuarantinedTest:
         return {
             "test": self.entry.test, "environments": environments, "platforms": platforms,
             "scopes": ", ".join(cell.value for cell in row.scopes), "age": self.age, "issue": issue,
-            "row": self.entry.place,
+            "runs": self.ran.sentence if self.ran else "", "row": self.entry.place,
         }  # fmt: skip
 
 
@@ -107,9 +112,11 @@ class QuarantineSurvey:
                 continue
             issue = f"#{test.entry.issue} {test.state}".strip() if test.entry.issue else "without an issue"
             kind: Kind = "reenable"
-            reason = f"#{test.entry.issue} is closed: see whether it passes" if test.state == "closed" else ""
+            reason = ""
             if bump.tag is not None:
                 reason = f"try it on {bump.tag}"
+            elif test.ran and test.ran.passed and not test.ran.failed:
+                reason = test.ran.sentence
             elif test.entry.issue is None:
                 kind = "broken"
                 reason = f"quarantined since {test.since:%Y-%m-%d} without an issue" if test.since else ""
@@ -139,18 +146,27 @@ def look(world: World, branch: BumpBranch) -> QuarantineSurvey:
     texts = quarantines.recipe_texts(on_base, quarantine.OFF_TEXTS)
     entries, notes = quarantine.quarantined_rows(texts, checkout.repository())
     dates = _dates(checkout, branch.base_commit, texts, entries)
-    states = quarantines.issue_states(github, entries) if bump.tag is None and github is not None else {}
+    states: dict[int | None, str] = {}
+    pulls: dict[str, Pull] = {}
+    if entries and bump.tag is None and github is not None:
+        states = quarantines.issue_states(github, entries)
+        pulls = {pull.head_ref: pull for pull in github.pulls(base=bump.base)}
     tests = []
     for entry in entries:
         since, commit = dates.get((entry.row.recipe, entry.row.line), (None, ""))
-        tests.append(QuarantinedTest(entry, since, commit, states.get(entry.issue, "")))
+        test = QuarantinedTest(entry, since, commit, states.get(entry.issue, ""))
+        target = Target(entry.row.case, next(iter(entry.row.platforms), ""), bump.image_type, entry.row.model)
+        own = _own_bump(bump, [target], "re-enable")
+        if github and (pull := pulls.get(own.branch)) and bump_pull.is_mine(pull, bump_pull.head_of(checkout, own)):
+            test = replace(test, ran=passing.look(github, pull.number, [target])[0])
+        tests.append(test)
     tests.sort(key=lambda test: (test.since is None, test.since))
     survey = QuarantineSurvey(bump, tuple(tests), notes)
     if bump.tag is not None:
         return survey
-    reenabled, _ = quarantines.resolve_targets(branch, "reenable")
+    reenabled = quarantines.resolve_targets(branch, "reenable")
     untracked: dict[Target, QuarantinedTest] = {}
-    for target in quarantines.resolve_targets(branch, "broken")[0]:
+    for target in quarantines.resolve_targets(branch, "broken"):
         found = [test for test in tests if target.is_of(test.entry.row)]
         if not found:
             advice = "Give the tag of the bump whose CI run it failed in."
@@ -166,13 +182,11 @@ def look(world: World, branch: BumpBranch) -> QuarantineSurvey:
     issues = {}
     for target, test in untracked.items():
         issues[target] = tracking.of_quarantined(github, target, own, test.entry.row, test.age)
-    change = QuarantineChange(
-        quarantines.texts_of(branch, [*reenabled, *untracked]), issues, tuple(reenabled), True,
-        bool(own.allowed("whole-row")), quarantines.skip_marker(own),
-    )  # fmt: skip
+    files = quarantines.files_of(branch, [*reenabled, *untracked])
+    change = QuarantineChange(files, issues, tuple(reenabled), True, bool(own.allowed("whole-row")))
     head = bump_pull.head_of(checkout, own)
-    pulls = github.pulls(head=head) if github else ()
-    ran = passing.look(github, pulls[0].number, reenabled) if github and pulls else ()
+    opened = github.pulls(head=head) if github else ()
+    ran = passing.look(github, opened[0].number, reenabled) if github and opened else ()
     return replace(survey, own=OwnChange(branch, head, change, ran))
 
 
@@ -217,20 +231,22 @@ def _conditions(own: OwnChange) -> tuple[Condition[World], ...]:
         conditions.append(QuarantineCommitted(tip, change, bump.title))
     if own.has_commit:
         conditions.append(Pushed(tip, bump.remote, branch.remote_tip))
-        conditions.append(PullOpen(key, bump.remote, bump.title, _body(change)))
+        body = bump_pull.marked(_body(own), bump, "broken-tests")
+        conditions += [PullOpen(key, bump.remote, bump.title, body), Described(key, body, "broken-tests")]
         if change.reenabled and bump.repository.tests.recipes:
             conditions.append(Labelled(key, frozenset({FUNCTIONAL})))
     return tuple(conditions)
 
 
-def _body(change: QuarantineChange) -> str:
+def _body(own: OwnChange) -> str:
+    """Return our part of the description: what is re-enabled, with the runs that show that it passes, or tracked."""
     text = ["### Quarantined tests", ""]
-    for target in change.reenabled:
-        text.append(f"- {code(str(target))} is re-enabled: {prose(target.reason)}".removesuffix(": "))
-    for target, issue in change.issues.items():
-        tracked = f"#{issue.known}" if issue.known else "the issue that its row names"
-        text.append(f"- {code(str(target))} is tracked by {tracked}")
-    return "\n".join([*text, ""])
+    ran = {each.test: each.sentence for each in own.passing}
+    for target in own.change.reenabled:
+        words = filter(None, (prose(target.reason), ran.get(target)))
+        text.append(f"- {code(str(target))} is re-enabled: {'; '.join(words)}".removesuffix(": "))
+    text += [f"- {code(str(target))} is tracked by the issue that its row names" for target in own.change.issues]
+    return "\n".join(text)
 
 
 def _dates(

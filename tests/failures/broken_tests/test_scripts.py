@@ -55,7 +55,7 @@ def failed(checkout: Checkout, *, kind: Any = "program error", on_base: BaseResu
     )  # fmt: skip
     job, lint = Failure(JOB, "", kind, "It fails."), Failure("Lint", "", "lint", "")
     jobs = (DiagnosedJob(job, on_base=on_base), DiagnosedJob(lint))
-    return Triage(run, jobs, (JOB, "Lint"), files={ACTIVE: TEXT})
+    return Triage(run, jobs, (JOB, "Lint"), files=quarantines.GatingFiles({ACTIVE: TEXT}))
 
 
 def test_a_script_moves_with_its_mode_and_its_reason_and_back(checkout: Checkout) -> None:

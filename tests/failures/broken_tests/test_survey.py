@@ -102,6 +102,9 @@ def test_a_test_is_re_enabled_in_a_pull_request_of_its_own(untracked: World) -> 
     assert own is not None
     (ran,) = own.passing
     assert (ran.passed, ran.failed, round(ran.bound, 2)) == (1, 0, 0.45)
+    assert f"re-enabled: fixed; {ran.sentence}" in untracked.github().pull(pull.number).body
+    asked = {each.subject: each.suggestion for each in run_survey(untracked).questions() if each.kind == "reenable"}
+    assert asked[f"gpt/{CASE}@dgx_h100"] == ran.sentence
 
 
 def test_a_test_that_runs_is_neither_re_enabled_nor_broken(untracked: World) -> None:
