@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import notification
 from runbook_lib.record import archive, journal, run_file
 from runbook_lib.record.run_file import EXECUTED, JOURNAL, Identity
@@ -90,6 +91,9 @@ def end_run(folder: Path | None) -> None:
 
 
 def end_killed(folder: Path) -> None:
-    """Close a record whose kernel ends without having closed it, unless the engine does."""
+    """Close a record whose kernel ends without having closed it, unless the engine does; where that fails, say so."""
     if not os.environ.get(ENGINE):
-        close(folder)
+        try:
+            close(folder)
+        except RunbookError as error:
+            print(error, file=sys.stderr)

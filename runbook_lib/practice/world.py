@@ -18,7 +18,7 @@ from runbook_lib.practice import pages, seed
 from runbook_lib.practice.forge import REPOSITORY, PracticeForge
 from runbook_lib.practice.registry import PracticeRegistry
 from runbook_lib.practice.store import Store
-from runbook_lib.system.files import locked
+from runbook_lib.system.files import cannot_write, locked
 from runbook_lib.world.ports import SecondCi
 
 REMOTE, COPY = "remote.git", "gitlab.git"
@@ -76,11 +76,14 @@ class PracticeWorld:
             return float(state.clock)
 
     def write_pages(self, record: Path | None) -> None:
-        """Write the pages of the forge, and copy them to a record."""
-        with self.store.transaction():
-            pages.write(self._forge, self.pages)
-        if record is not None:
-            shutil.copytree(self.pages, record / "practice", dirs_exist_ok=True)
+        """Write the pages of the forge, and copy them to a record.  Raises RunbookError."""
+        try:
+            with self.store.transaction():
+                pages.write(self._forge, self.pages)
+            if record is not None:
+                shutil.copytree(self.pages, record / "practice", dirs_exist_ok=True)
+        except OSError as error:
+            raise cannot_write(self.pages, error) from error
 
 
 def default_home() -> Path:

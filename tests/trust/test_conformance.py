@@ -1,6 +1,5 @@
 """What we send to GitHub and what the practice forge answers, held against GitHub's own description of its API."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -144,33 +143,3 @@ def test_the_forge_requires_the_scopes_that_github_describes(route: Any) -> None
     prose = " ".join(operation.described["description"].split())
     full = "need the `repo` scope to use this endpoint. " in prose + " " and "is private, OAuth" not in prose
     assert token_rights.is_full(route) == full
-
-
-# -- the judge ------------------------------------------------------------------------------------------------------
-
-HEADERS = {
-    "X-GitHub-Api-Version": "2022-11-28", "Authorization": "Bearer x", "User-Agent": "x",
-    "Accept": "application/vnd.github+json", "Content-Type": "application/json",
-}  # fmt: skip
-PULL = {"title": "x", "head": "a:b", "base": "main", "body": "y", "draft": True}
-
-
-@pytest.mark.parametrize(
-    ("method", "url", "headers", "body", "words"),
-    [
-        ("POST", "/repos/o/r/pulls", {}, PULL, ""),
-        ("POST", "/repos/o/r/pulls", {}, PULL | {"labels": ["x"]}, "'labels' was unexpected"),
-        ("POST", "/repos/o/r/pulls", {}, {"title": "x", "head": "a:b"}, "'base' is a required property"),
-        ("GET", "/repos/o/r/pull/1", {}, None, "GitHub describes no GET"),
-        ("GET", "/repos/o/r/pulls?creator=x", {}, None, "the query has creator"),
-        ("GET", "/repos/o/r/pulls?state=some", {}, None, "is not one of"),
-        ("GET", "/user", {"X-GitHub-Api-Version": "2020-01-01"}, None, "X-GitHub-Api-Version"),
-        ("GET", "/user", {"Authorization": "Basic eDp5"}, None, "token"),
-        ("DELETE", "/repos/o/r/issues/8/labels/x", {}, {"a": 1}, "a body where none is described"),
-    ],
-)
-def test_the_judge_of_requests(method: str, url: str, headers: dict[str, str], body: Any, words: str) -> None:
-    sent = b"" if body is None else json.dumps(body).encode()
-    wrong = described.description().request(method, url, HEADERS | headers, sent)
-    assert words in "; ".join(wrong)
-    assert bool(wrong) == bool(words)

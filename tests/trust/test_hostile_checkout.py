@@ -1,7 +1,6 @@
 """A checkout that somebody else filled: no file outside of it is read or written, and nothing in it is waited for."""
 
 import contextlib
-import json
 import shutil
 import threading
 from collections.abc import Callable, Mapping
@@ -12,12 +11,10 @@ from bumping import git
 
 from runbook_lib.cli.__main__ import main
 from runbook_lib.compute.slurm.site import read_site
-from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.commits import create_commit, move_branch, tree_with
-from runbook_lib.golden import diff
 from runbook_lib.pins.repositories import FILE
-from runbook_lib.system.files import LARGEST
 from runbook_lib.text.edits import Edit
 
 PIN = "docker/image"
@@ -80,22 +77,16 @@ def lay(clone: Path, name: str) -> None:
 #: What lies where the pin should, as the target of a link.
 LINKS: Mapping[str, str] = {
     "absolute": "{clone}/../outside/image",
-    "absolute into itself": "{clone}/.base-image-pins.yaml",
     "relative": "../../outside/image",
-    "by a detour": "../docker/../../outside/../outside/image",
     "a link to a link": "../first/image",
     "to a process": "/proc/self/environ",
-    "to an open file": "/proc/self/fd/0",
     "without an end": "/dev/zero",
     "to itself": "image",
     "to nothing": "nowhere\nor there",
-    "of no ASCII": "\N{SNOWMAN}\N{SNOWMAN}",
     "whose text would be a pin": "nvcr.io/nvidia/pytorch:26.02-py3",
     "a file of git": "../.git/image",
     "a file within": "../other",
     "folder, absolute": "{clone}/../outside",
-    "folder, relative": "../outside",
-    "folder of a process": "/proc/self",
     "folder of git": ".git",
     "folder within": "elsewhere",
     "a terabyte of nothing": "",
@@ -103,18 +94,24 @@ LINKS: Mapping[str, str] = {
 NAME = pytest.mark.parametrize("name", LINKS)
 
 
-@pytest.mark.parametrize("options", [(), ("--json",)], ids=str)
 @NAME
-def test_check_reads_no_pin_outside(
-    clone: Path, name: str, options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_reads_no_pin_outside(clone: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     lay(clone, name)
-    assert within(60, lambda: main(["check", str(clone), *options])) == 2
-    shown = "".join(capsys.readouterr())
-    assert OUTSIDE not in shown
-    assert "PATH=" not in shown  # of the process's environment
-    assert PIN.partition("/")[0] in shown  # what was refused is named
-    assert "Traceback" not in shown
+    named = str(clone / PIN)
+    for options in ((), ("--json",), ("--pins", named)):
+        assert within(60, lambda options=options: main(["check", str(clone), *options])) == 2  # type: ignore[misc]
+        shown = "".join(capsys.readouterr())
+        assert OUTSIDE not in shown
+        assert "PATH=" not in shown  # of the process's environment
+        assert PIN.partition("/")[0] in shown  # what was refused is named
+        assert "Traceback" not in shown
+
+    def site() -> str:
+        with pytest.raises(RunbookError) as told:
+            read_site(named, clone)
+        return str(told.value)
+
+    assert OUTSIDE not in str(within(60, site))
 
 
 @pytest.mark.parametrize("name", [name for name, target in LINKS.items() if target])
@@ -127,14 +124,6 @@ def test_a_commit_is_read_as_the_work_tree(clone: Path, name: str, capsys: pytes
         shown = capsys.readouterr()
         assert OUTSIDE not in shown.out + shown.err
         assert "symbolic link" in shown.err
-
-
-def test_a_commit_with_a_bomb(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with (clone / PIN).open("r+b") as stream:
-        stream.truncate(LARGEST + 1)
-    git(clone, "commit", "-qam", "Nothing, for long")
-    assert main(["check", str(clone), "--ref", "HEAD"]) == 2
-    assert "is larger than" in capsys.readouterr().err
 
 
 @NAME
@@ -163,23 +152,6 @@ def _applied(checkout: Checkout, edit: Edit) -> None:
         move_branch(checkout, str(checkout.current_branch()), commit, head)
 
 
-@NAME
-def test_files_that_are_named_are_read_within_their_checkout(
-    clone: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lay(clone, name)
-    named = str(clone / PIN)
-    assert within(60, lambda: main(["check", str(clone), "--pins", named])) == 2
-    assert OUTSIDE not in "".join(capsys.readouterr())
-
-    def site() -> str:
-        with pytest.raises(RunbookError) as told:
-            read_site(named, clone)
-        return str(told.value)
-
-    assert OUTSIDE not in str(within(60, site))
-
-
 @pytest.mark.parametrize("target", ["docker/pins", "../outside/image", "/proc/self/environ", "nowhere"])
 def test_a_pins_file_that_is_a_link_is_not_taken_for_none(
     clone: Path, target: str, capsys: pytest.CaptureFixture[str]
@@ -194,13 +166,3 @@ def test_a_pins_file_that_is_a_link_is_not_taken_for_none(
         shown = capsys.readouterr()
         assert "symbolic link" in shown.err
         assert OUTSIDE not in shown.err
-
-
-def test_golden_values_behind_a_link(clone: Path, tmp_path: Path) -> None:
-    elsewhere = tmp_path / "outside" / "gpt" / "case"
-    elsewhere.mkdir(parents=True)
-    (elsewhere / "golden_values_dev_dgx_h100.json").write_text(json.dumps({"lm loss": {"values": {"1": 1.0}}}))
-    (clone / "tests" / "functional_tests").mkdir(parents=True)
-    (clone / "tests" / "functional_tests" / "test_cases").symlink_to(tmp_path / "outside")
-    with pytest.raises(CannotTell, match="symbolic link"):
-        diff.of_folder(clone)

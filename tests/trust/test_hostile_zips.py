@@ -107,37 +107,26 @@ ARCHIVES: dict[str, Callable[[], bytes]] = {
     "up": lambda: zipped((f"../../{GOLDEN}", VALUES), (f"../../{LOG}", CAUSE)),
     "backslashes": lambda: zipped((f"..\\..\\{GOLDEN}", VALUES)),
     "symbolic link": lambda: zipped((GOLDEN, b"/etc/passwd"), (LOG, b"/etc/passwd"), change=mode(stat.S_IFLNK | 0o777)),
-    "setuid": lambda: zipped((GOLDEN, VALUES), (LOG, CAUSE), change=mode(stat.S_IFREG | 0o7777)),
     "twice": lambda: both((GOLDEN, b"{}"), (LOG, b"")),
-    "folder and file": lambda: both((f"{GOLDEN}/", b""), (f"{GOLDEN}/a", b"")),
     "overlapping": lambda: overlapping(2000, 20 * 2**20),
     "overlapping a little": lambda: overlapping(2, 1000),
-    "many members": lambda: zipped(*((f"{number}", b"") for number in range(20_000))),
     "encrypted": lambda: poked(8, b"\x01\x00", local=6),
     "unknown compression": lambda: poked(10, b"\x63\x00", local=8),
-    "compression that lies": lambda: poked(10, b"\x00\x00"),
     "crc": lambda: poked(16, b"\0\0\0\0"),
-    "packed size too small": lambda: poked(20, b"\x01\0\0\0"),
     "size too small": lambda: poked(24, b"\x01\0\0\0"),
     "size beyond 4 GB": lambda: poked(24, b"\xfe\xff\xff\xff"),
     "place": lambda: poked(42, SHORT),
-    "length of the name": lambda: poked(28, b"\xff\xff"),
     "zip64 that lies": lambda: zipped((GOLDEN, VALUES), (LOG, CAUSE), change=lambda it: setattr(it, "extra", ZIP64)),
     "name in another field": lambda: zipped((GOLDEN, VALUES), change=lambda it: setattr(
         it, "extra", struct.pack("<HHBI", 0x7075, 12, 1, 0) + b"../a.js")),
-    "comments": lambda: zipped((GOLDEN, VALUES), (LOG, CAUSE), change=lambda it: setattr(it, "comment", b"\x1b[2J")),
-    "no entries told": lambda: end(8, b"\0\0\0\0"),
     "size of the directory": lambda: end(12, b"\xff\xff\xff\x7f"),
     "an archive in the last comment": lambda: end(20, len(both()).to_bytes(2, "little")) + both(),
     "before it": lambda: b"#!/bin/sh\n" * 100 + both(),
-    "gzip": lambda: zlib.compress(b"a" * 10_000, wbits=31),
     "cut": lambda: both()[:-30],
-    "empty": lambda: b"",
-    "header of its own that lies": lambda: poked(28, b"", local=None).replace(b"PK\3\4", b"PK\3\5"),
     "lengths of its own header": lambda: (lambda it: it[:26] + b"\xff\xff\xff\xff" + it[30:])(both()),
 }  # fmt: skip
 #: Those that are well made, so that they must come out.
-SOUND = {"setuid", "comments", "before it", "zip64 that lies"}
+SOUND = {"before it"}
 
 
 def golden(store: Store, data: bytes) -> collect.GoldenCollection:
@@ -178,7 +167,7 @@ def test_a_zip_from_a_fork(name: str, ranged: bool, store: Store, tmp_path: Path
     for problem in found.problems:
         assert problem.sentence.endswith(".")
         assert (problem.sentence + problem.file + problem.artifact).isprintable()
-    if name in SOUND - {"zip64 that lies"}:
+    if name in SOUND:
         assert [it.bytes for it in found.files] == [VALUES]
         assert "the cause" in failure.cause
     assert {it.name for it in tmp_path.iterdir()} == {"a.zip"}
@@ -213,8 +202,3 @@ def test_a_name_that_leaves_the_folder_is_refused(name: str, store: Store) -> No
     collection = golden(store, zipped((f"{name}{GOLDEN}", VALUES)))
     assert collection.files == ()
     assert GOLDEN in "".join(problem.file for problem in collection.problems)
-
-
-def test_a_log_larger_than_its_listed_size_is_refused(store: Store) -> None:
-    for size in (1, len(CAUSE) - 1):
-        assert "the cause" not in cause(store, poked(24, size.to_bytes(4, "little"))).cause

@@ -1,76 +1,77 @@
-"""A headless bump is stopped anywhere, again and again; the same command then goes on, and nothing is half or twice."""
+"""A bump is stopped anywhere, again and again; the same command then goes on, and nothing is half or twice."""
 
+import json
+import os
 import random
-import re
 import signal
 import subprocess
-from collections.abc import Iterable
+import time
+from contextlib import suppress
 from pathlib import Path
 
+import practised
+import psutil
 import pytest
-import stopping
-import whole
+from clones import git
+from practised import World
 from small_runbooks import ROOT
-from stopping import STEPS, Point, World
 
-from runbook_lib.system.files import is_draft
-
-#: How often a bump is stopped at random moments before it may go on to its end.
-KILLS = 8
-#: Where most could be lost or done twice, in the order in which a bump comes there.
-WORST = (
-    r"/run\.json$", "Megatron-LM commit-tree ", "Megatron-LM update-ref ", " push ", "^answer to open_pull$",
-    r"/audit update-ref ", "^answer to comment$", "^answer to file_issue$",
-    "^answer to rerun_failed$", r"/report\.html$",
-)  # fmt: skip
+#: Bumps, how often each of them is stopped, and about how many moments each of its cells has.
+CHAINS, KILLS = 4, 10
+MOMENTS = {2: 30, 3: 60, 4: 40, 5: 30, 6: 60, 7: 400, 8: 20, 9: 20, 10: 30}
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("made") / "world"
-    stopping.template(folder)
-    return folder
+    return practised.template(tmp_path_factory.mktemp("made") / "world")
 
 
 @pytest.mark.timeout(1500)  # some runs in a row, on a machine that has more to do
-def test_killed_at_random_moments(made: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("chain", range(CHAINS))
+def test_killed_at_random_moments(chain: int, made: Path, tmp_path: Path) -> None:
     """The commit draws them, so that a failure can be repeated."""
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    draw, order = random.Random(commit), list(STEPS)
-    points = [Point.drawn(draw, step) for step in draw.sample(order, KILLS)]
-    points.sort(key=lambda it: (order.index(it.step), it.visit))
-    with stopping.world(made, tmp_path / "w") as world:
-        _killed(world, points, draw)
+    draw = random.Random(f"{git(ROOT, 'rev-parse', 'HEAD')} {chain}")
+    drawn = sorted(draw.choices(list(MOMENTS), [*MOMENTS.values()], k=KILLS))
+    stopped = 0
+    with practised.world(made, tmp_path / "w") as world:
+        for cell in drawn:
+            stop = {
+                "cell": cell, "moment": 1 + draw.randrange(MOMENTS[cell]), "group": draw.random() < 0.5,
+                "signal": draw.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)),
+                "later": draw.choice((0, draw.uniform(0, 0.03))),
+            }  # fmt: skip
+            status, told = world.bump(STOP=json.dumps(stop))
+            print(stop, status, told[-300:])
+            stopped += status != 0
+            practised.at_any_moment(world)
+        _goes_on(world)
+    assert stopped > KILLS / 2
 
 
-@pytest.mark.timeout(1500)
-def test_killed_at_the_worst_moments(made: Path, tmp_path: Path) -> None:
-    with stopping.world(made, tmp_path / "w") as world:
-        points = [Point.at(what, signal.SIGKILL, "both") for what in WORST]
-        stopped = _killed(world, points, random.Random(1))
-    assert all(stopped), list(zip(WORST, stopped, strict=True))
+@pytest.mark.timeout(600)
+def test_papermill_and_kernels_are_killed(made: Path, tmp_path: Path) -> None:
+    with practised.world(made, tmp_path / "w") as world:
+        for whom, how in (("kernel", signal.SIGKILL), ("driver", signal.SIGKILL), ("driver", signal.SIGTERM)):
+            run = world.start(kernel=True)
+            while not (kernels := _kernels(run)) and run.poll() is None:
+                time.sleep(0.02)
+            time.sleep(random.uniform(2, 8))
+            with suppress(ProcessLookupError):
+                os.kill(kernels[0].pid if whom == "kernel" else run.pid, how)
+            print(whom, *world.ended(run))
+            practised.at_any_moment(world)
+        _goes_on(world, kernel=True)
 
 
-def _killed(world: World, at: Iterable[Point], draw: random.Random) -> list[bool]:
-    """Stop the bump at each of these, look at what it left, and let it go on to its end; whether each was met."""
-    killed, met = [], []
-    for point in at:
-        before = _records(world)
-        stopped, status, told = stopping.kill(world, point, draw)
-        print(point, stopped, status, told[-300:])
-        # Of ipykernel, when its sockets are closed before it has answered, a traceback may be seen; of no other.
-        assert not re.search(r'File "\S*/runbook_lib/(?!notebook/outputs\.py")', told)
-        killed += [(record, status) for record in _records(world) - before]
-        whole.at_any_moment(world)
-        met.append(stopped)
-    done = world.start(watched=False)
-    told, _ = done.communicate(timeout=600)
-    assert (done.returncode, "Ready to merge" in told) == (0, True), told
-    stopping.gone(world)
-    whole.at_the_end(world, killed)
-    return met
+def _kernels(run: "subprocess.Popen[str]") -> list[psutil.Process]:
+    with suppress(psutil.Error):
+        below = psutil.Process(run.pid).children(recursive=True)
+        return [it for it in below if "ipykernel_launcher" in " ".join(it.cmdline())]
+    return []
 
 
-def _records(world: World) -> set[Path]:
-    """The records of bumps, but one that is being opened: that is none yet."""
-    return {it.parent for it in world.audit.rglob("*-bump-*/run.json") if not is_draft(it.parent.parent.name)}
+def _goes_on(world: World, *, kernel: bool = False) -> None:
+    """The same command comes to the bump's end."""
+    status, told = world.bump(kernel=kernel)
+    assert (status, "Ready to merge" in told) == (0, True), told
+    practised.at_the_end(world)

@@ -20,7 +20,7 @@ from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.git import command
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.transport.downloads import Address
-from runbook_lib.transport.urls import is_loopback, may_redirect
+from runbook_lib.transport.urls import may_redirect
 from runbook_lib.transport.web import Web
 
 TOKEN = "glpat-of-nobody"
@@ -53,13 +53,13 @@ def ask_gitlab(url: str, transport: httpx.BaseTransport | None = None) -> object
     return GitLab(env, transport=transport, sleep=lambda _: None).pipeline(1)
 
 
-def ask_registry(url: str) -> object:
-    env = {"RUNBOOK_REGISTRY": url, "NGC_API_KEY": TOKEN}
-    return OciRegistry.connect(ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3"), env, sleep=lambda _: None).tags()
+def ask_registry(url: str, transport: httpx.BaseTransport | None = None) -> object:
+    env, ref = {"RUNBOOK_REGISTRY": url, "NGC_API_KEY": TOKEN}, ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
+    return OciRegistry.connect(ref, env, transport=transport, sleep=lambda _: None).tags()
 
 
-def ask_for_a_part(url: str) -> object:
-    with Web(sleep=lambda _: None) as web:
+def ask_for_a_part(url: str, transport: httpx.BaseTransport | None = None) -> object:
+    with Web(transport=transport, sleep=lambda _: None) as web:
         return Address(f"{url}/1", {"Authorization": TOKEN}).open(web).part(0, 1)
 
 
@@ -107,20 +107,6 @@ def test_nothing_for_this_machine_goes_to_a_proxy(
         assert through_proxy == []
 
 
-@pytest.mark.parametrize("setting", ["http.proxy", "http.http://127.0.0.2.proxy", "remote.origin.proxy"])
-def test_git_uses_no_proxy_of_its_settings_for_this_machine(
-    setting: str, proxied: Callable[..., list[str]], tmp_path: Path
-) -> None:
-    direct: list[str] = []
-    through_proxy: list[str] = []
-    git(tmp_path, "init", "-q")
-    with serving(recorder(through_proxy, 502)) as proxy, serving(recorder(direct), "127.0.0.2") as url:
-        git(tmp_path, "config", setting, proxy)
-        ask_git(url)
-    assert direct
-    assert through_proxy == []
-
-
 @pytest.mark.parametrize("client", CLIENTS)
 def test_other_hosts_are_reached_through_the_proxy(
     client: str, proxied: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
@@ -131,22 +117,6 @@ def test_other_hosts_are_reached_through_the_proxy(
         CLIENTS[client]("https://forge.example")
     assert through_proxy[0].startswith("CONNECT forge.example:443 ")
     assert TOKEN not in "".join(through_proxy)
-
-
-def test_what_is_this_machine() -> None:
-    for host in (*INSIDE, *(f"[{host}]" for host in INSIDE if ":" in host)):
-        assert is_loopback(host), host
-    for host in (
-        "127.0.0.1.example.com",
-        "localhost.example.com",
-        "0.0.0.0",
-        "10.0.0.1",
-        "::2",
-        "",
-        None,
-        "127.0.0.01",
-    ):
-        assert not is_loopback(host), host
 
 
 OUTSIDE_TO_INSIDE = [
@@ -176,27 +146,15 @@ def answering(location: str, asked: list[str], *, asks_for_token: bool = False) 
     return httpx.MockTransport(answer)
 
 
-def download(transport: httpx.BaseTransport) -> None:
-    with Web(transport=transport, sleep=lambda _: None) as web:
-        Address("https://forge.example/1", {"Authorization": TOKEN}).open(web).part(0, 1)
-
-
-def tags(transport: httpx.BaseTransport) -> None:
-    env = {"RUNBOOK_REGISTRY": "https://forge.example", "NGC_API_KEY": TOKEN}
-    ref = ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
-    with OciRegistry.connect(ref, env, transport=transport, sleep=lambda _: None) as made:
-        made.tags()
-
-
 @pytest.mark.parametrize("asks_for_token", [False, True])
-@pytest.mark.parametrize("ask", [download, tags, lambda transport: ask_gitlab("https://forge.example", transport)])
+@pytest.mark.parametrize("ask", [ask_for_a_part, ask_registry, ask_gitlab])
 def test_neither_redirect_nor_token_service_leads_inwards_or_to_plain_http(
-    ask: Callable[[httpx.BaseTransport], object], asks_for_token: bool
+    ask: Callable[[str, httpx.BaseTransport], object], asks_for_token: bool
 ) -> None:
     for location in OUTSIDE_TO_INSIDE:
         asked: list[str] = []
         with pytest.raises(RunbookError):
-            ask(answering(location, asked, asks_for_token=asks_for_token))
+            ask("https://forge.example", answering(location, asked, asks_for_token=asks_for_token))
         assert {(httpx.URL(url).scheme, httpx.URL(url).host) for url in asked} == {("https", "forge.example")}, location
 
 
@@ -212,17 +170,6 @@ def test_no_redirect_leads_inwards_by_a_detour() -> None:
     with Web(transport=httpx.MockTransport(answer), sleep=lambda _: None) as web, pytest.raises(Unreachable):
         Address("http://127.0.0.1:8/1").open(web).part(0, 1)
     assert asked == ["http://127.0.0.1:8/1", "https://storage.example/"]
-
-
-def test_redirects_outwards_are_followed() -> None:
-    for source, target in (
-        (("https", "github.com"), ("https", "storage.example")),
-        (("http", "127.0.0.1"), ("https", "127.0.0.1")),
-        (("http", "localhost"), ("https", "storage.example")),
-        (("https", "10.0.0.1"), ("https", "10.0.0.2")),
-        (("http", "mirror.example"), ("http", "storage.example")),
-    ):
-        assert may_redirect(source, target)
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([str, lambda it: str(int(it)), lambda it: hex(int(it))]))

@@ -4,7 +4,6 @@ Everything is installed for real, offline, from a folder of small wheels made he
 """
 
 import base64
-import contextlib
 import hashlib
 import importlib.metadata
 import io
@@ -20,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import building
 import hostile_folder
 import pytest
 
@@ -243,35 +241,3 @@ def test_the_base_of_the_image_is_pinned_by_digest() -> None:
         assert re.fullmatch(r"[a-z0-9./-]+:[\w.-]+@sha256:[0-9a-f]{64}", name), name
     copied = [line for line in lines if line.upper().startswith(("COPY --FROM", "ADD "))]
     assert copied == [], "another image or an address brings what nothing has pinned"
-
-
-#: What may lie in a checkout and must not get into an image that is published.
-PRIVATE = (
-    *(".git/config", ".env", ".netrc", "audit/o-r/run.json", "out/01.ipynb", "notes.txt", "tests/test_x.py"),
-    *("environment/.venv/bin/python", "environment/.components/x", "environment/.lock", "runbook_lib/.env.local"),
-    *("runbooks/.ipynb_checkpoints/bump.ipynb", "runbook_lib/__pycache__/x.pyc", "runbook_lib/.mypy_cache/x"),
-    *("runbook_lib/practice/.git/config", "docs/.npmrc", "base_image_runbook.egg-info/PKG-INFO", "id_ed25519"),
-)
-
-
-@pytest.mark.component("container")
-def test_the_image_gets_what_it_needs_and_nothing_else(tmp_path: Path) -> None:
-    context = tmp_path / "checkout"
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    tracked = [name for name in listed.split("\0") if name and (ROOT / name).is_file()]
-    for name in tracked:
-        (context / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, context / name, follow_symlinks=False)
-    for name in PRIVATE:
-        (context / name).parent.mkdir(parents=True, exist_ok=True)
-        (context / name).write_text("private")
-    (tmp_path / "Containerfile").write_text("FROM scratch\nCOPY . /\n")
-    place = building.place(tmp_path, "http://127.0.0.1:1")
-    place.buildah("build", "--tag=localhost/content", f"--file={tmp_path}/Containerfile", str(context))
-    place.buildah("push", "--quiet", "localhost/content", f"dir:{tmp_path / 'image'}")
-    got: set[str] = set()
-    for layer in (it for it in (tmp_path / "image").iterdir() if re.fullmatch(r"[0-9a-f]{64}", it.name)):
-        with contextlib.suppress(tarfile.ReadError), tarfile.open(layer) as archive:
-            got |= {it.name.removeprefix("./") for it in archive if not it.isdir()}
-    needed = ("environment/", "runbook_lib/", "runbooks/", "docs/", "LICENSE", "README.md", "pyproject.toml")
-    assert got == {name for name in tracked if name.startswith(needed)}

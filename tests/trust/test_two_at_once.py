@@ -1,137 +1,57 @@
-"""Two runs that meet on a checkout, an archive or a pull request: one waits, or names the other."""
+"""Runs that meet on a checkout, an archive or a pull request: one waits, or names the other, and nothing is twice."""
 
-import random
 import re
-import signal
-import subprocess
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import bumping
+import practised
 import pytest
-import stopping
-import whole
+from clones import git
 from github_server.server import Forge
 from registry_server import RegistryServer
-from stopping import Moments, Point, World, git
 from werkzeug.wrappers import Request, Response
 
 from runbook_lib.bump.run_ci import RunCi
 from runbook_lib.failures.broken_tests import issue
+from runbook_lib.practice import open_world
 from runbook_lib.recipes.targets import Target
 from runbook_lib.record.verify import verify
-from runbook_lib.system.files import REPORT_AFTER
 from runbook_lib.world.conditions.issues import IssueFiled
 
-WAIT = 250.0
-#: Until CI would have to be waited for: what follows is the same as in a run alone.
-STEPS = ("start", "00-preflight", "01-github-pin", "02-gitlab-pin", "03-open-pr", "04-run-ci")
-#: Where one of two that see each other's pull request stands when the other does the same.
-MEETINGS = (" push ", "^answer to comment$")
 
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("made") / "world"
-    stopping.template(folder)
-    return folder
-
-
-@pytest.fixture
-def world(made: Path, tmp_path: Path) -> Iterator[World]:
-    with stopping.world(made, tmp_path / "w", slow=True) as found:
-        yield found
-
-
-def point(seed: object, steps: tuple[str, ...] = STEPS) -> Point:
-    """Where the first of two runs is held until the second has gone as far as it can."""
-    draw = random.Random(str(seed))
-    # While the archive is written it is held, for milliseconds: who stands there would keep all others waiting.
-    return replace(Point.drawn(draw, draw.choice(steps), visit=1), avoid="/audit/")
-
-
-class Held:
-    """A run that stands at a moment."""
-
-    def __init__(self, world: World, at: Point, *arguments: str) -> None:
-        world.moments = self.moments = Moments(at)
-        self.process = world.start(*arguments)
-        while not self.moments.reached.wait(0.02):
-            assert self.process.poll() is None, self.process.communicate()[0]
-
-    def go_on(self) -> tuple[int, str]:
-        self.moments.released.set()
-        return ended(self.process)
-
-
-def ended(process: "subprocess.Popen[str]") -> tuple[int, str]:
-    """Exit status and what it said: done, or a sentence, and never a traceback."""
-    told, _ = process.communicate(timeout=WAIT)
-    assert "Traceback" not in told
-    assert process.returncode in (0, 1), told
-    assert process.returncode == 0 or "✗ failed" in told or "papermill: " in told, told
-    return process.returncode, told
-
-
-def checked(world: World, comments: int = 1) -> None:
-    """One of each, and an archive that is whole."""
-    stopping.gone(world)
-    whole.at_any_moment(world)
-    assert whole.pulls(world) == 1
-    assert whole.authorizations(world) == comments
-    problems, counts = verify(world.audit)
-    assert (problems, counts.running, counts.killed) == ([], 0, 0)
-
-
-def test_two_bumps_on_one_checkout_go_one_after_the_other(world: World) -> None:
-    first = Held(world, point(0, STEPS[1:]))
-    second = world.start()
-    lock, known = str(world.checkout / ".git" / "base-image-runbook.lock"), len(world.moments.log)
-    while lock not in [what for *_, what in world.moments.log[known:]]:
-        assert second.poll() is None, second.communicate()[0]
-        time.sleep(0.02)
-    time.sleep(REPORT_AFTER + 1)
-    assert first.go_on()[0] == 0
-    status, told = ended(second)
-    assert status == 0, told
-    assert "Waiting for another command" in world.output.read_text()
-    checked(world)
-
-
-@pytest.mark.parametrize("moment", MEETINGS)
-def test_two_checkouts_on_one_pull_request(moment: str, world: World) -> None:
-    other = world.folder / "other"
-    git(world.folder, "clone", "-q", str(world.remote), str(other))
-    first = Held(world, Point.at(moment, signal.SIGTERM, "driver"))
-    # The same forge, as a server on the same file.
-    with (
-        Forge(world.home / "forge.sqlite", world.remote, clock=None, listen=True) as forge,
-        closing(RegistryServer(listen=True)) as registry,
-    ):
-        address = {"GITHUB_API_URL": forge.url, "GITHUB_TOKEN": "practice-token", "RUNBOOK_REGISTRY": registry.url}
-        address |= {"GITHUB_REPOSITORY": bumping.REPOSITORY}
-        second = world.start("-r", "repo", str(other), "-r", "mode", "publish", watched=False, **address)
-        status, told = ended(second)
-    after, said = first.go_on()
-    # Whose branch is not the one that was pushed says so; with the same commit both are done.
-    assert 0 in (status, after), told + said
-    for code, text in ((status, told), (after, said)):
-        assert code == 0 or re.search(r"have diverged|did not accept the branch", text), text
-    checked(world)
-
-
-def test_two_worlds_on_one_archive(made: Path, world: World, tmp_path: Path) -> None:
-    with stopping.world(made, tmp_path / "v", slow=True) as another:
-        first = Held(world, point(0))
-        status, told = ended(another.start(watched=False, RUNBOOK_AUDIT=str(world.audit)))
-        assert status == 0, told
-        assert first.go_on()[0] == 0
-    checked(world)
+@pytest.mark.timeout(600)
+def test_three_bumps_at_once(tmp_path: Path) -> None:
+    """Two on one checkout and one on another, which reaches the same forge as a server; all have one archive."""
+    made = practised.template(tmp_path / "made")
+    with practised.world(made, tmp_path / "w") as world:
+        with open_world(world.home).store.transaction() as state:
+            state.ci_seconds = 36000.0  # until CI would have to be waited for: what follows is as in a run alone
+        git(tmp_path, "clone", "-q", str(world.remote), str(tmp_path / "other"))
+        with (
+            Forge(world.home / "forge.sqlite", world.remote, clock=None, listen=True) as forge,
+            closing(RegistryServer(listen=True)) as registry,
+        ):
+            there = {"GITHUB_API_URL": forge.url, "GITHUB_TOKEN": "practice-token", "RUNBOOK_REGISTRY": registry.url}
+            there |= {"GITHUB_REPOSITORY": bumping.REPOSITORY}
+            given = {"repo": str(tmp_path / "other"), "mode": "publish", "wait": False}
+            runs = [world.start(parameters={"wait": False}) for _ in range(2)]
+            runs.append(world.start(parameters=given, **there))
+            with ThreadPoolExecutor(3) as pool:
+                ended = list(pool.map(world.ended, runs))
+        # Whose branch is not the one that was pushed says so; with the same commit all are done.
+        for status, told in ended:
+            assert status == 0 or re.search(r"have diverged|did not accept the branch", told), told
+        assert 0 in [status for status, _ in ended], ended
+        practised.at_any_moment(world)
+        tickets, comments = practised.held(world)
+        assert [it.head_ref for it in tickets].count(practised.BRANCH) == 1
+        assert len([it for it in comments if it.startswith("/ok to test")]) == 1
+        problems, counts = verify(world.audit)
+        assert (problems, counts.running, counts.killed) == ([], 0, 0)
 
 
 # -- the same change at the same moment ------------------------------------------------------------------------------

@@ -8,14 +8,15 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import pytest
 from bumping import World, bump_to, world, written
+from cells import cells
 from github_server.server import Forge
+from practised import ACCEPT, BROKEN, TAG
 from registry_server import RegistryServer
 from werkzeug.wrappers import Request, Response
 
@@ -25,11 +26,7 @@ from runbook_lib.world import bump_branch
 
 T = TypeVar("T")
 
-ROOT = Path(__file__).resolve().parents[2]
-TAG = "26.04-py3"
 HANG = "gpt3_mcore_te_tp4_pp1_long@dgx_h100"
-BROKEN = f"{HANG}: it hangs; moe/gpt3_moe_mcore_tp2_ep4_memory: out of memory"
-ACCEPT = "hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json: known, and right"
 
 
 @dataclass(frozen=True)
@@ -86,15 +83,6 @@ class Played:
     def later(self) -> None:
         """CI ends."""
         self.at.now[0] += 1000
-
-
-@cache
-def cells(notebook: str) -> tuple[str, ...]:
-    """The code of a notebook; its first cell holds the parameters."""
-    read = json.loads((ROOT / "runbooks" / f"{notebook}.ipynb").read_text())
-    code = [cell for cell in read["cells"] if cell["cell_type"] == "code"]
-    code.sort(key=lambda cell: "parameters" not in cell["metadata"].get("tags", []))
-    return tuple("".join(cell["source"]) for cell in code)
 
 
 @contextmanager
