@@ -9,12 +9,10 @@ from runbook_lib.bisect.image.places import LocalPlace, SlurmPlace
 from runbook_lib.bisect.image.request import BisectRequest
 from runbook_lib.bisect.overlays import Overlay, plan_overlays
 from runbook_lib.bisect.search import Conclusion, Point, Problem, advance
-from runbook_lib.compute.places import WorkPlace, detect_machine
 from runbook_lib.compute.slurm import selection
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.tasks import TABLE
-from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.errors import CannotTell, Refused
 from runbook_lib.git import commit_changes
 from runbook_lib.images.compare import Component, versions
@@ -101,10 +99,14 @@ def read_search(branch: BumpBranch, request: BisectRequest) -> SearchFacts:
     ledger = RunLedger(folder)
     if not ledger.images:
         ledger.images = _images(branch, request)
-    facts = SearchFacts(branch, request, folder, ledger, LocalPlace(request, folder))
     if request.where == "command":
-        return facts
-    return _on_slurm(facts) if request.where == "slurm" else _in_container(facts)
+        return SearchFacts(branch, request, folder, ledger, LocalPlace(request, folder))
+    client = Slurm()
+    if not client.runs_containers():
+        raise Refused(TABLE["missing"]["pyxis"])
+    test = _test_of(branch, request)
+    gpus = test.test.nodes * request.site.gpus_for(test.test)
+    return SearchFacts(branch, request, folder, ledger, SlurmPlace(request, folder, client, test), gpus)
 
 
 def _images(branch: BumpBranch, request: BisectRequest) -> dict[str, str]:
@@ -141,35 +143,14 @@ def compare_neighbours(facts: SearchFacts, step: tuple[str, str]) -> tuple[tuple
     return plan_overlays(changes, facts.request.site.components)
 
 
-def _in_container(facts: SearchFacts) -> SearchFacts:
-    branch, request, allocation = facts.branch, facts.request, facts.request.site.session.allocation
-    container = WorkPlace(
-        "local", branch.bump.repository, WorkImage.parse(facts.ledger.images[str(request.bad)]),
-        str(branch.checkout.path), detect_machine(), also=(str(facts.folder),), allocation=allocation,
-    )  # fmt: skip
-    if obstacle := container.obstacle():
-        raise Refused(f"{obstacle} Or search on a cluster, with results in the site file.")
-    return replace(facts, place=LocalPlace(request, facts.folder, container), gpus=allocation.gpus)
-
-
-def _on_slurm(facts: SearchFacts) -> SearchFacts:
-    client, request, branch = Slurm(), facts.request, facts.branch
-    if not client.runs_containers():
-        raise Refused(TABLE["missing"]["pyxis"])
-    if request.is_test:
-        test = _test_of(branch, request)
-    else:
+def _test_of(branch: BumpBranch, request: BisectRequest) -> SelectedTest:
+    """Return the test named ``model/case@platform`` in the bump's recipes, or the command in that form."""
+    if not request.is_test:
         nodes = request.site.session.allocation
-        test = SelectedTest(Workload(
+        return SelectedTest(Workload(
             "the parameter test", "bisect", request.key, branch.bump.image_type, "any", (), nodes.nodes, nodes.gpus,
             request.minutes * 60, request.subject.replace("{", "{{").replace("}", "}}"),
         ))  # fmt: skip
-    gpus = test.test.nodes * request.site.gpus_for(test.test)
-    return replace(facts, place=SlurmPlace(request, facts.folder, client, test), gpus=gpus)
-
-
-def _test_of(branch: BumpBranch, request: BisectRequest) -> SelectedTest:
-    """Return the test named ``model/case@platform`` in the recipes on the bump's branch."""
     name, _, platform = request.subject.partition("@")
     texts = branch.texts(commit_changes.list_files(branch.checkout, branch.start, rows.FOLDER))
     tests = selection.select(selection.read_tests(texts)[0], name, platform, branch.bump.image_type)

@@ -1,4 +1,4 @@
-"""The places where a run happens, and its verdict: this machine, in a container or with a user's command; a cluster.
+"""The places where a run happens, and its verdict: this machine, with a user's command; a cluster.
 
 A started run continues if this process is killed, and is found again: here by its claim and its lock, on a cluster by
 the name of its job.
@@ -21,12 +21,10 @@ from runbook_lib.bisect import overlays
 from runbook_lib.bisect.image.ledger import LedgerRun
 from runbook_lib.bisect.image.request import BisectRequest
 from runbook_lib.bisect.overlays import INVALID, Overlay
-from runbook_lib.compute.places import WorkPlace
 from runbook_lib.compute.slurm import jobs
 from runbook_lib.compute.slurm.batch_files import job_files
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.selection import SelectedTest
-from runbook_lib.compute.tasks import make_step
 from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.golden import values as golden_values
@@ -54,19 +52,14 @@ class RunEnd:
 
 @dataclass(frozen=True)
 class LocalPlace:
-    """This machine.  ``container`` is None for a user's command that takes an image."""
+    """This machine, where a user's command takes the image."""
 
     request: BisectRequest
     folder: Path
-    container: WorkPlace | None = None
 
     def command(self, run: LedgerRun, restored: Overlays) -> str:
-        """Return the user's command with the image filled in, or the container engine's command."""
+        """Return the user's command with the image filled in."""
         script = str(self.folder / "runs" / str(run.number) / "overlay.sh")
-        if self.container is not None:
-            container = replace(self.container, image=replace(self.container.image, name=run.image))
-            words = ("bash", "-c", f". {shlex.quote(script)}\n{self.request.subject}")
-            return f"exec {shlex.join(container.command(make_step('run', {**container.values, 'words': words})))}"
         values = {
             "image": run.image, "overlay": script, "tag": run.point.tag,
             "restored": ",".join(f"{overlay.name}={overlay.old}" for overlay in restored),
@@ -97,8 +90,7 @@ class LocalPlace:
             fcntl.flock(lock, fcntl.LOCK_EX)  # held by the run until it has ended
         output, ended = _lines(folder / "output.log"), _lines(folder / "ended")
         status = int(ended[0]) if ended else None
-        is_announced = self.container is not None or "{overlay}" in request.subject
-        end = _end(status, output, folder / "errors.log", is_announced=is_announced)
+        end = _end(status, output, folder / "errors.log", is_announced="{overlay}" in request.subject)
         if status is None:
             end = replace(end, problem="it was killed before it could report its exit status")
         elif status == 124 and not end.problem:

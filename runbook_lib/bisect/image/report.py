@@ -31,48 +31,30 @@ def sentence(facts: SearchFacts) -> str:
     return f"{bad} is the first bad tag, {good} the last good one. {conclusion.reason} Probability: {probability}."
 
 
-def fix(facts: SearchFacts) -> Overlay | None:
-    """Return the overlay that makes the image good: the first of several culprits, which fail only together."""
-    culprits = _culprits(facts)
-    return culprits[0] if culprits else None
-
-
-def _culprits(facts: SearchFacts) -> tuple[Overlay, ...]:
+def culprits(facts: SearchFacts) -> tuple[Overlay, ...]:
+    """Return the overlays of the culprits, each of which makes the image good."""
     conclusion = facts.conclusion
     if conclusion is None or conclusion.step is None:
         return ()
     return facts.ledger.overlays_of(Point(conclusion.step[1], conclusion.culprits))
 
 
-def _advice(facts: SearchFacts) -> str:
-    """Return the next action after the search, as a sentence."""
-    if overlay := fix(facts):
-        return f"Install {overlay.name} {overlay.old} on top of the new image, as below."
-    if facts.conclusion and facts.conclusion.step:
-        good, bad = facts.conclusion.step
-        return f"Stay on {good}, and report {bad} with the text below."
-    return (
-        "Give a larger budget, or a command that repeats its measurement, and run the same command again. If the "
-        f"runs themselves were faulty, first discard them by deleting {facts.folder}."
-    )
-
-
 def evidence(facts: SearchFacts) -> Evidence:
     """Return the runs so far, and of a search that is over its result, the fix and the text for upstream."""
     suspects, text, is_over = remaining_suspects(facts), issue(facts), facts.conclusion is not None
     rows = [run.row for run in facts.ledger.runs]
-    shown = display.note(sentence(facts)) + (display.note(_advice(facts)) if is_over else display.View("", ""))
-    shown += display.notes(suspects, title="Remaining suspects") + display.table(rows)
     below = display.View("", "")
-    if overlay := fix(facts):
-        below += display.code("\n".join(overlay.dockerfile_lines()), title="After FROM in the Dockerfile")
+    for overlay in culprits(facts)[:1]:
+        below += display.code(
+            "\n".join(overlay.dockerfile_lines()), title="After FROM in the Dockerfile, to stay on the new image"
+        )
     if text:
         below += display.code(text, title="Text for upstream")
     return Evidence(
         {"bisect_result": sentence(facts)} if is_over else {}, tables={"runs": rows},
         files={facts.ledger.path.name: facts.ledger.text, **({"upstream-issue.md": text} if text else {})},
         warnings=tuple(f"Remaining suspect: {suspect}." for suspect in suspects) if is_over else (),
-        shown=(shown, plot(facts), below),
+        shown=(display.table(rows), plot(facts), below),
     )  # fmt: skip
 
 
@@ -111,7 +93,7 @@ def issue(facts: SearchFacts) -> str:
     for point, values in _values(facts).items():
         restored = ", ".join(map(code, point.restored)) or "–"
         lines.append(f"| {code(point.tag)} | {restored} | {', '.join(f'{value:g}' for value in values)} |")
-    for overlay in _culprits(facts):
+    for overlay in culprits(facts):
         lines += ["", f"{overlay.name}: {code(overlay.old)} → {code(overlay.new or 'the version of the image')}"]
     return "\n".join([*lines, ""])
 

@@ -15,7 +15,7 @@ from runbook_lib.images.families import is_older
 from runbook_lib.images.reference import Tag
 from runbook_lib.pins.bump import Bump
 
-Where = Literal["local", "slurm", "command"]
+Where = Literal["slurm", "command"]
 _RECIPE_TEST = re.compile(r"[\w.-]+/[\w.-]+@[\w.-]+")
 #: The prefix of a simulated test in practice; its name follows.
 _PRACTICE = "practice "
@@ -23,6 +23,11 @@ _PRACTICE = "practice "
 _LOWER = ("iteration-time", "mem-allocated-bytes", "mem-max-allocated-bytes")
 #: Minutes of a run, unless the site file has a time limit.
 _MINUTES = 30
+_NO_PLACE = (
+    "A test or a command runs on the cluster of the site file, which has no results: a folder visible to all nodes. A "
+    'command that runs here names its image, such as: docker run --rm --gpus all -v "$PWD:$PWD" -w "$PWD" {image} '
+    "bash -c '. {overlay} && pytest tests/unit_tests'"
+)
 
 
 @dataclass(frozen=True)
@@ -30,8 +35,8 @@ class BisectRequest:
     """A search from the ``good`` to the ``bad`` tag, of at most ``runs`` runs.
 
     ``subject`` is what is measured: a recipe's test, or a command.  ``metric`` is ``exit``, ``value`` (the last number
-    that the command prints), or a metric of the test's golden values.  ``where`` is ``local`` (in a container here),
-    ``slurm``, or ``command`` for a command that takes the image.  ``site`` has the time limit, GPUs and images.
+    that the command prints), or a metric of the test's golden values.  ``where`` is ``slurm``, or ``command`` for a
+    command that takes the image, and runs here.  ``site`` has the time limit, GPUs and images.
     """
 
     good: Tag
@@ -87,21 +92,11 @@ def parse(
         program = f"{shlex.quote(sys.executable)} -m runbook_lib.practice.workload"
         subject = f"{program} {subject.removeprefix(_PRACTICE)} {{tag}} {{restored}}"
     is_test = _RECIPE_TEST.fullmatch(subject) is not None
-    where: Where = "slurm" if is_test or site.results else "local"
-    if "{image}" in subject or "{tag}" in subject:
-        where = "command"
+    where: Where = "command" if "{image}" in subject or "{tag}" in subject else "slurm"
     if where == "slurm" and not site.results:
-        raise Refused("Slurm needs results in the site file: a folder visible to all nodes.")
-    if site.search_image and "{tag}" not in site.search_image:
-        raise Refused("search-image in the site file has no {tag}. Example: registry.example/mcore:{tag}")
+        raise Refused(_NO_PLACE)
     if not re.fullmatch(r"[0-9]{1,4}", budget) or not 4 <= int(budget) <= model.MAX_RUNS:
         raise Refused(f"budget={budget!r} is not a number of runs from 4 to {model.MAX_RUNS}, such as 40.")
-    for name, version in site.components.items():
-        if not all(re.fullmatch(r"[A-Za-z0-9][\w.+-]{0,60}", word, re.ASCII) for word in (name, version)):
-            raise Refused(
-                f"components in the site file has {name[:80]!r}: {version[:80]!r}. Give the version in the good image "
-                "of nccl, flash-attn, apex or another package, such as flash-attn: 2.7.4.post1."
-            )
     named, is_higher = _metric(metric, is_test=is_test)
     return BisectRequest(first, last, subject, named, is_higher, where, int(budget), site)
 

@@ -31,18 +31,24 @@ class Searched:
     def sentence(self) -> str:
         """The runs in the imperative."""
         request = self.facts.request
-        place = {"local": "in a container here", "slurm": "on the cluster", "command": "as it is"}[request.where]
+        place = "on the cluster" if request.where == "slurm" else "here"
         return f"run up to {request.runs - len(self.facts.ledger.runs)} times {request.subject}, {place}"
 
     def holds(self, world: World) -> Check:
         """Read the ledger."""
-        name, facts, again = "the search is over", searches.reread(self.facts), Next.again(mode="publish")
+        name, facts = "the search is over", searches.reread(self.facts)
         evidence = report.evidence(facts) if facts.ledger.runs else Evidence()
         if facts.conclusion is not None:
-            next_action = Next.run(notebooks.BROKEN_TESTS) if facts.conclusion.step else again
+            advice = (
+                "Give a larger budget, or a command that repeats its measurement. If the runs were faulty, delete "
+                f"{facts.folder} first:"
+            )
+            next_action = Next.run(notebooks.BROKEN_TESTS)
+            if facts.conclusion.step is None:
+                next_action = Next.again(advice, mode="publish")
             return Check(name, "passed", report.sentence(facts), next_action, evidence)
         detail = f"{len(facts.ledger.runs)} of at most {facts.request.runs} runs so far."
-        return Check(name, "failed", detail, again, evidence)
+        return Check(name, "failed", detail, Next.again(mode="publish"), evidence)
 
     def make_true(self, world: World) -> Iterator[Effect]:
         """Run points until the search ends."""

@@ -15,7 +15,6 @@ from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.tasks import TABLE
 from runbook_lib.errors import Refused
-from runbook_lib.text.lists import join_first
 from runbook_lib.world.bump_branch import BumpBranch
 
 _NO_RESULTS = "Nothing is planned without a results folder that all nodes see: set results in the site file."
@@ -76,14 +75,13 @@ class SlurmFacts:
         return list({job.test.name: job for job in self.attempts() if job.id is not None}.values())
 
     def show(self) -> display.View:
-        """Show the site, the new jobs with the files of the first, and the omitted tests."""
+        """Show the site, and the new jobs with the files of the first."""
         if self.idle:
             return display.note(self.idle)
         shown = display.facts(
             commit=self.branch.start[:10], results=self.folder, image=self.site.image or "none: in the checkout itself",
             partition=self.site.session.allocation.partition, account=self.site.session.allocation.account,
         )  # fmt: skip
-        shown += display.notes(self.warnings, title="Warnings")
         rows = [
             {
                 "test": str(job.test), "job": job.name, "nodes": job.test.nodes,
@@ -94,8 +92,7 @@ class SlurmFacts:
         shown += display.table(rows, empty="Nothing new to submit: all these tests have been submitted already.")
         for path, text in self.new[0][1].items() if self.new else ():
             shown += display.code(text, title=str(path))
-        rows = [{"tests": join_first(names, 3), "omitted because": reason} for reason, names in self.left_out.items()]
-        return shown + (display.note("Left out:") + display.table(rows) if rows else display.View("", ""))
+        return shown
 
 
 def read_facts(branch: BumpBranch, site: Site, tests: str, again: str, slurm: Slurm | None = None) -> SlurmFacts:

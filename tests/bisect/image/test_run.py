@@ -11,7 +11,6 @@ from bisect_world import PYTHON, TEST, World, kill_search
 from runbook_lib.bisect.image import report
 from runbook_lib.bisect.image.ledger import LedgerRun, RunLedger
 from runbook_lib.bisect.image.report import percent
-from runbook_lib.compute.places import Machine
 from runbook_lib.errors import CannotTell
 
 
@@ -37,7 +36,7 @@ def test_a_search_names_the_component_and_is_not_repeated(world: World) -> None:
     assert {entry["status"] for entry in entries if entry["kind"] == "check"} == {"passed"}
     assert "Probability: 99." in report.sentence(result)
     assert "PyTorch" in " ".join(report.remaining_suspects(result))
-    assert [fix.requirement for fix in (report.fix(result),) if fix] == ["nvidia-nccl-cu13==2.29.7"]
+    assert [overlay.requirement for overlay in report.culprits(result)] == ["nvidia-nccl-cu13==2.29.7"]
     assert "26.05-py3" in report.issue(result)
     assert report.plot(result).text
     for index, run in enumerate(result.ledger.runs):  # each prefix of the ledger continues in the same way
@@ -104,23 +103,24 @@ exec "$@"
 """
 
 
-def test_a_container_of_this_machine_runs_the_command_and_verifies_overlays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = World(tmp_path)
-    folder = tmp_path / "bin"
+def test_a_container_that_was_not_started_has_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that sources the overlay's script says so from inside the container."""
+    world, folder = World(tmp_path), tmp_path / "bin"
     folder.mkdir()
-    for name, text in {"docker": DOCKER, "python3": PYTHON}.items():
+    starts = "[ $(wc -l <../starts) = 2 ] && exit 125"
+    for name, text in {
+        "docker": DOCKER.replace("exec", f"echo x >>../starts; {starts}; exec"),
+        "python3": PYTHON,
+    }.items():
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    machine = Machine(engine="docker")
-    monkeypatch.setattr("runbook_lib.bisect.image.facts.detect_machine", lambda: machine)
     command = "case $IMAGE$LD_LIBRARY_PATH in *26.0[56]*nccl-*) ;; *26.0[56]*) exit 1 ;; esac"
     site = replace(world.site, results="", search_image="registry.example/a:{tag}")
-    plan = world.plan(test=command, metric="exit", site=site)
-    assert "docker" in plan.show().text
-    result, _ = world.go(plan)
+    result, _ = world.go(
+        world.plan(test=f"docker {{image}} bash -c '. {{overlay}}; {command}'", metric="exit", site=site)
+    )
     assert result.conclusion is not None
     assert result.conclusion.culprits == ("nccl",)
     assert [run.outcome for run in result.ledger.runs if run.point.restored == ("cudnn",)] == ["invalid"]
+    assert "(exit status 125)" in result.ledger.runs[1].reason

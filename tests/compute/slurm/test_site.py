@@ -57,6 +57,8 @@ def test_an_empty_file_is_an_empty_site_and_a_complete_one_is_read() -> None:
         ("options: [--nodes=3]", "'--nodes=3' .* follows from the recipe"),
         ("partition: 'a,,b'", "expected a name"),
         ("account: $(id)", "expected the name of an account"),
+        ("components: {apex: 25.04; id}", "such as '25.04'"),
+        ("search-image: registry.example/mcore:latest", r"name with \{tag\}"),
         ("least-gpus: -1", "expected a whole number from 0 to 10000"),
     ],
 )
