@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runbook_lib.errors import CannotTell, Refused
+from runbook_lib.recipes.workloads import mapping, whole_number
 from runbook_lib.text import yaml_spans
 
 VARIABLE = "CUDA_DEVICE_MAX_CONNECTIONS"
@@ -57,17 +58,17 @@ class Parallelism:
             raise CannotTell(f"{path} is not valid YAML. Fix it before the test is submitted.") from error
         if not isinstance(data, dict):
             raise CannotTell(f"{path} has no settings (expected MODEL_ARGS and ENV_VARS).")
-        arguments, variables = _mapping(data, "MODEL_ARGS"), _mapping(data, "ENV_VARS")
+        arguments, variables = mapping(data.get("MODEL_ARGS")), mapping(data.get("ENV_VARS"))
         sizes = {}
         for field, option in _SIZES.items():
             if (value := arguments.get(option)) is not None:
-                sizes[field] = _integer(value, option, path)
+                sizes[field] = whole_number(value, f"{path} sets {option}")
         connections = variables.get(VARIABLE)
         return cls(
             **sizes,
             fsdp=next((kind for option, kind in _FSDP.items() if _is_on(arguments, option)), ""),
             overlap_expert_communication=_is_on(arguments, "--overlap-moe-expert-parallel-comm"),
-            connections=None if connections is None else _integer(connections, VARIABLE, path),
+            connections=None if connections is None else whole_number(connections, f"{path} sets {VARIABLE}"),
         )
 
     def problems(self, world_size: int) -> tuple[str, ...]:
@@ -89,21 +90,9 @@ class Parallelism:
         return tuple(problems)
 
 
-def _mapping(data: Mapping[Any, Any], key: str) -> Mapping[str, Any]:
-    value = data.get(key)
-    return value if isinstance(value, dict) else {}
-
-
 def _is_on(arguments: Mapping[str, Any], name: str) -> bool:
     """Return True if the test's script passes the option, which it does for any value except false."""
     return arguments.get(name, False) not in (False, None, "false")
-
-
-def _integer(value: object, name: str, path: str) -> int:
-    text = str(value).strip()
-    if isinstance(value, bool) or not text.isascii() or not text.isdecimal() or len(text) > 9:
-        raise CannotTell(f"{path} sets {name} to {text[:40]!r}; expected a whole number.")
-    return int(text)
 
 
 #: The platforms of the recipes, by whether their GPUs are Blackwell's or older.

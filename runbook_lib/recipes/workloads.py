@@ -70,15 +70,15 @@ def read(recipe: str, text: str) -> tuple[Workload, ...]:
     Raises CannotTell, with the recipe's path, for invalid YAML and for an invalid number.
     """
     try:
-        data = _mapping(yaml_spans.load(text))
+        data = mapping(yaml_spans.load(text))
     except CannotTell as error:
         raise CannotTell(f"The recipe {recipe} is not one YAML document: {error}") from error
     workloads: list[Workload] = []
-    for product in map(_mapping, _list(data.get("products"))):
+    for product in map(mapping, _list(data.get("products"))):
         case = next(iter(_list(product.get("test_case"))), None)
         for row in _list(product.get("products")) if case else ():
             if isinstance(row, dict):
-                workloads += _workloads(recipe, str(case), {**_mapping(data.get("spec")), **row})
+                workloads += _workloads(recipe, str(case), {**mapping(data.get("spec")), **row})
     return tuple(workloads)
 
 
@@ -92,14 +92,18 @@ def _workloads(recipe: str, case: str, settings: Mapping[str, Any]) -> Iterator[
             if key != "script_setup" and not isinstance(value, (dict, list)):
                 values[key] = "" if value is None else str(value)
         script = values.pop("script", "")
+        nodes, gpus, limit = (
+            whole_number(values.get(key) or default, f"{recipe}: {case} sets {key}")
+            for key, default in (("nodes", 1), ("gpus", 0), ("time_limit", TIME_LIMIT))
+        )
         yield Workload(
             recipe, values.get("model", ""), case, values.get("environment", ""), values.get("platforms", ""), scopes,
-            _count(recipe, case, values, "nodes", 1), _count(recipe, case, values, "gpus", 0),
-            _count(recipe, case, values, "time_limit", TIME_LIMIT), script, values,
+            nodes, gpus, limit, script, values,
         )  # fmt: skip
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def mapping(value: object) -> Mapping[str, Any]:
+    """Return a mapping of a recipe or of settings, empty in place of anything else."""
     return value if isinstance(value, dict) else {}
 
 
@@ -109,8 +113,9 @@ def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _count(recipe: str, case: str, values: Mapping[str, str], key: str, default: int) -> int:
-    text = values.get(key) or str(default)
-    if not text.isascii() or not text.isdecimal() or len(text) > 9:
-        raise CannotTell(f"{recipe}: {case} sets {key} to {text[:40]!r}; expected a whole number.")
+def whole_number(value: object, setting: str) -> int:
+    """Return a setting's value; ``setting`` is what a message calls it.  Raises CannotTell if it is no whole number."""
+    text = str(value).strip()
+    if isinstance(value, bool) or not text.isascii() or not text.isdecimal() or len(text) > 9:
+        raise CannotTell(f"{setting} to {text[:40]!r}; expected a whole number.")
     return int(text)

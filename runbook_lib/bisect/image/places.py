@@ -70,22 +70,20 @@ class LocalPlace:
     def finish(self, run: LedgerRun, restored: Overlays) -> RunEnd:
         """Start a run unless it is already claimed, and wait until it ends."""
         folder, request = self.folder / "runs" / str(run.number), self.request
-        if (folder / "claim").exists():
-            print(f"Run {run.number} was started before: waiting for it.")
-        else:
-            make_folder(folder)
-            start = files(__package__).joinpath("run.sh").read_text("utf-8")
-            start = start.replace("@FOLDER@", shlex.quote(str(folder))).replace("@MINUTES@", str(request.minutes))
-            enter = f"cd {shlex.quote(request.site.checkout)} || exit 1"
-            write(folder / "overlay.sh", overlays.script(restored, str(self.folder / "overlays")))
-            write(folder / "command.sh", f"{enter}\n{self.command(run, restored)}\n")
-            write(folder / "run.sh", start)
-            # Its own session, so that the run continues if this process is killed.
-            process = subprocess.Popen(
-                ["bash", str(folder / "run.sh")], start_new_session=True, env=environment.user_environment(os.environ),
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
-            process.wait()
+        start = files(__package__).joinpath("run.sh").read_text("utf-8")
+        start = start.replace("@FOLDER@", shlex.quote(str(folder))).replace("@MINUTES@", str(request.minutes))
+        make_folder(folder)
+        for name, text in {
+            "overlay.sh": overlays.script(restored, str(self.folder / "overlays")), "run.sh": start,
+            "command.sh": f"cd {shlex.quote(request.site.checkout)} || exit 1\n{self.command(run, restored)}\n",
+        }.items():  # fmt: skip
+            write(folder / name, text)
+        # Its own session, so that the run continues if this process is killed.
+        process = subprocess.Popen(
+            ["bash", str(folder / "run.sh")], start_new_session=True, env=environment.user_environment(os.environ),
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        process.wait()
         with open(folder / "lock", "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # held by the run until it has ended
         output, ended = _lines(folder / "output.log"), _lines(folder / "ended")

@@ -19,8 +19,6 @@ Where = Literal["slurm", "command"]
 _RECIPE_TEST = re.compile(r"[\w.-]+/[\w.-]+@[\w.-]+")
 #: The prefix of a simulated test in practice; its name follows.
 _PRACTICE = "practice "
-#: Metrics whose direction is known.
-_LOWER = ("iteration-time", "mem-allocated-bytes", "mem-max-allocated-bytes")
 #: Minutes of a run, unless the site file has a time limit.
 _MINUTES = 30
 _NO_PLACE = (
@@ -103,16 +101,12 @@ def parse(
 
 def _metric(text: str, *, is_test: bool) -> tuple[str, bool]:
     """Return the metric and True if higher is better."""
-    name, _, direction = text.strip().rpartition(" ")
-    if direction not in ("higher", "lower"):
-        name, direction = text.strip(), ""
-    if name in ("", "exit"):
+    if text.strip() in ("", "exit"):
         return "exit", True
-    if name != "value" and not is_test:
-        advice = "For a command use exit, value higher or value lower."
-        raise Refused(f"metric={text!r} is a golden metric, which only a test has. {advice}")
-    if not direction and name in _LOWER:
-        direction = "lower"
-    if not direction:
-        raise Refused(f"metric={text!r} does not say which values are better. Use {name} higher or {name} lower.")
-    return name, direction == "higher"
+    match = re.fullmatch(r"(\S+) (higher|lower)", text.strip())
+    if match is None or not (is_test or match[1] == "value"):
+        raise Refused(
+            f"metric={text!r} is not exit, value lower or value higher; nor, for a recipe's test, a golden metric and "
+            "which of its values are better, such as iteration-time lower."
+        )
+    return match[1], match[2] == "higher"

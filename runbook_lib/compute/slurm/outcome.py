@@ -10,9 +10,8 @@ from runbook_lib.compute.slurm.client import OVER
 from runbook_lib.compute.slurm.jobs import GONE, SlurmJob, log_tail
 from runbook_lib.compute.slurm.selection import config_of, expected_names
 from runbook_lib.errors import CannotTell
-from runbook_lib.failures import known_problems, read_logs
+from runbook_lib.failures import read_logs
 from runbook_lib.failures.failure import FailedJob, Failure
-from runbook_lib.failures.known_problems import Pitfall
 from runbook_lib.failures.patterns import FailureKind
 from runbook_lib.golden import summary
 from runbook_lib.golden import values as golden
@@ -24,7 +23,6 @@ from runbook_lib.text.lists import shorten
 
 Word = Literal["passed", "drifted", "to be judged", "failed", "unknown", "not over"]
 _CAUSE_WIDTH = 160  # characters of a cause in a table
-_LOG_TAIL = 65536  # bytes of a log that are searched for known problems
 #: Options of a test whose values determine its memory use.
 _BATCH = re.compile(
     r"^ *['\"]?--(micro-batch-size|global-batch-size|seq-length)['\"]? *: *([0-9]{1,9})\b", re.MULTILINE
@@ -53,7 +51,6 @@ class MatrixOutcome:
     job: SlurmJob
     failure: Failure | None = None
     judgements: tuple[Judgement, ...] = ()
-    pitfalls: tuple[Pitfall, ...] = ()
     missing: tuple[str, ...] = ()
 
     @property
@@ -96,7 +93,6 @@ class MatrixOutcome:
             return display.View("", "")
         where = f" ({failure.where.log}, line {failure.where.line})" if failure.where else ""
         sentences = [f"{name}: {value}" for name, value in failure.details.items() if name != "error"]
-        sentences += [f"{pitfall.sign} {pitfall.cause} {pitfall.fix}" for pitfall in self.pitfalls]
         sentences.append(f"Results: {self.job.folder}")
         shown = display.code("\n".join(failure.evidence), title=f"{failure.job}: {failure.kind}{where}")
         return shown + display.notes(sentences)
@@ -113,11 +109,7 @@ def conclude(job: SlurmJob, texts: Mapping[str, str | None]) -> MatrixOutcome:
     if job.state == "COMPLETED" and not missing:
         return MatrixOutcome(job, None, judgements)
     is_unchanged = not missing and {judgement.verdict for judgement in judgements} <= {"unchanged"}
-    failure = _failure(job, texts.get(path), is_unchanged=is_unchanged)
-    logs = [job.folder / "job.log", *sorted(job.folder.glob("node-*.err.log"))[:8]]
-    tails = (log_tail(log, _LOG_TAIL).decode("utf-8", "replace") for log in logs)
-    text = "\n".join([failure.cause, *failure.evidence, *tails])
-    return MatrixOutcome(job, failure, judgements, known_problems.find(text), missing)
+    return MatrixOutcome(job, _failure(job, texts.get(path), is_unchanged=is_unchanged), judgements, missing)
 
 
 def _golden_values(

@@ -37,13 +37,13 @@ REPORT = "runbook-overlay: nccl 2.29.7"
         ("exit", RunEnd(0, "n", []), (NCCL,), ("invalid", None)),
         ("exit", RunEnd(86, "n", ["runbook-invalid: nccl: pip"]), (NCCL,), ("invalid", None)),
         ("exit", RunEnd(1, "n", [], "no container"), (NCCL,), ("lost", None)),
-        ("iteration-time", RunEnd(1, "n", []), (), ("value", 3.5)),
+        ("iteration-time lower", RunEnd(1, "n", []), (), ("value", 3.5)),
     ],
 )
 def test_an_ended_run(
     tmp_path: Path, metric: str, end: RunEnd, restored: tuple[Overlay, ...], expected: tuple[str, float | None]
 ) -> None:
-    test = "gpt/a@dgx_h100" if metric == "iteration-time" else "true"
+    test = "gpt/a@dgx_h100" if metric.startswith("iteration-time") else "true"
     request = parse(Bump.parse(tag="26.05-py3"), Site("/c", "/r"), "26.04-py3", test, metric)
     assert request is not None
     folder = tmp_path / "1/assets"

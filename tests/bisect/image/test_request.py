@@ -48,7 +48,7 @@ def test_what_is_measured_says_where(test: str, results: str, where: str) -> Non
         ("", "", ("exit", True)),
         ("value lower", "", ("value", False)),
         ("value higher", "", ("value", True)),
-        ("iteration-time", "gpt/a@dgx_h100", ("iteration-time", False)),
+        ("iteration-time lower", "gpt/a@dgx_h100", ("iteration-time", False)),
         ("throughput higher", "gpt/a@dgx_h100", ("throughput", True)),
     ],
 )
@@ -77,6 +77,7 @@ def test_the_budget_and_the_time_limit_make_no_other_search() -> None:
         {"test": ""},
         {"site": replace(SITE, results="")},
         {"metric": "value"},
+        {"metric": "iteration-time", "test": "gpt/a@dgx_h100"},
         {"metric": "speed higher"},
         {"budget": "many"},
         {"budget": "3"},
