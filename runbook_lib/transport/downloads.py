@@ -40,4 +40,6 @@ class Address:
 
     def open(self, web: "Web") -> FileInParts:
         """Return the file for reading; no request is sent yet.  Raises Unreachable for a URL that is not https."""
-        return web.open(self)
+        from runbook_lib.transport.web import RemoteFile
+
+        return RemoteFile(web, self.url, self.headers)

@@ -35,60 +35,81 @@ class NoReply(Exception):
     """A request without a reply; the reason is a part of a sentence in which "it" is the server."""
 
 
-class DirectOrProxied(httpx.BaseTransport):
-    """Connections that never use a proxy for this machine.
+def _connections(transport: httpx.BaseTransport | None) -> Mapping[bool, httpx.Client]:
+    """Return the client for this machine, which never uses a proxy, as True, and the one for all others as False.
 
     A proxy would receive the token in clear text, and would connect to its own machine.  NO_PROXY is not sufficient:
-    it would have to list every loopback address.
+    it would have to list every loopback address.  Raises RunbookError if the environment has an unusable proxy or
+    certificate file.
     """
-
-    def __init__(self) -> None:
-        """Raise RunbookError if the environment has an unusable proxy or certificate file."""
-        try:
-            certificates = httpx.create_ssl_context()
-            # httpx does not know this variable, which many companies set; it adds to the others.
-            if os.path.isfile(bundle := os.environ.get("REQUESTS_CA_BUNDLE", "")):
-                certificates.load_verify_locations(cafile=bundle)
-            self._direct = httpx.HTTPTransport(verify=certificates, trust_env=False, limits=_LIMITS)
-            # A client, because httpx reads the proxy variables nowhere else.
-            self._environment = httpx.Client(verify=certificates, limits=_LIMITS)
-        except (ValueError, ImportError, OSError) as error:
-            raise RunbookError(
-                f"No connection could be set up ({type(error).__name__}). Check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY "
-                "(http:// or https:// addresses), and SSL_CERT_FILE (a file of certificates)."
-            ) from error
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request."""
-        if is_loopback(request.url.host):
-            return self._direct.handle_request(request)
-        return self._environment.send(request, stream=True, follow_redirects=False)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._direct.close()
-        self._environment.close()
+    try:
+        certificates = httpx.create_ssl_context()
+        # httpx does not know this variable, which many companies set; it adds to the others.
+        if os.path.isfile(bundle := os.environ.get("REQUESTS_CA_BUNDLE", "")):
+            certificates.load_verify_locations(cafile=bundle)
+        return {
+            is_local: httpx.Client(verify=certificates, trust_env=not is_local, limits=_LIMITS, transport=transport)
+            for is_local in (True, False)
+        }
+    except (ValueError, ImportError, OSError) as error:
+        raise RunbookError(
+            f"No connection could be set up ({type(error).__name__}). Check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY "
+            "(http:// or https:// addresses), and SSL_CERT_FILE (a file of certificates)."
+        ) from error
 
 
-class Bounded(httpx.BaseTransport):
-    """Replies that are complete: read and unpacked within DEADLINE and ``largest`` bytes.
+class Client(httpx.BaseTransport):
+    """Requests to a service at ``home`` and its redirects; the transport of GitHub's library, too.
 
-    A GET is sent again after each of PAUSES, while it fails for a reason that may pass.  A request may have its own
-    limit of bytes, in the extension ``largest``, and in ``store`` a function that opens a file for the body of a reply
-    with status 200.  Raises NoReply.
+    Replies are complete: read and unpacked within DEADLINE and ``largest`` bytes.  A GET is sent again after each of
+    PAUSES, while it fails for a reason that may pass.  A request may have its own limit of bytes, in the extension
+    ``largest``, and in ``store`` a function that opens a file for the body of a reply of status 200.
     """
 
     def __init__(
-        self, largest: int, transport: httpx.BaseTransport | None = None,
+        self, home: httpx.URL, largest: int, *, transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], object] | None = None,
     ) -> None:  # fmt: skip
-        self._largest = largest
-        self._transport = transport or DirectOrProxied()
-        self._sleep = sleep or time.sleep
+        """Raise RunbookError if no connection can be set up."""
+        self.home, self._largest, self._sleep = home, largest, sleep or time.sleep
         self._not_before = 0.0
+        self._connections = _connections(transport)
+        # Not every user closes a client of GitLab, which lives as long as its step.
+        weakref.finalize(self, _close, self._connections)
+
+    def close(self) -> None:
+        """Close the connections."""
+        _close(self._connections)
+
+    def request(
+        self, method: str, url: httpx.URL, headers: Mapping[str, str], *, secret: Mapping[str, str] | None = None,
+        content: Any = None, follow: bool = True, source: httpx.URL | None = None, **extensions: Any,
+    ) -> httpx.Response:  # fmt: skip
+        """Return the complete reply, regardless of status; the headers ``secret`` go only to the origin of ``url``.
+
+        ``source`` is the URL that has led to ``url``, by default ``home``.  Raises NoReply.
+        """
+        origin, source = url, source or self.home
+        for _ in range(_REDIRECTS + 1):
+            if not (url.host and may_redirect((source.scheme, source.host), (url.scheme, url.host))):
+                raise NoReply(
+                    f"{source.host} leads to {url.scheme}://{url.host}, which is not followed: a redirect must lead to "
+                    "https://, and never from the network to an address of this machine or of a private network"
+                )
+            own = (secret or {}) if is_same_origin(url, origin) else {}
+            request = httpx.Request(
+                method, url, headers={**_DEFAULTS, **headers, **own}, json=content,
+                extensions={"timeout": TIMEOUT.as_dict(), **extensions},
+            )  # fmt: skip
+            response = self.handle_request(request)
+            response.request = request
+            if not (follow and response.has_redirect_location):
+                return response
+            source, url = url, join(url, response.headers["Location"])
+        raise NoReply("it redirects without end")
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request; return the reply, regardless of its status."""
+        """Return the reply, regardless of status; a redirect is one.  Raises NoReply."""
         pauses = list(PAUSES) if request.method == "GET" else []
         while True:
             if (delay := self._not_before - time.monotonic()) > 0:
@@ -111,21 +132,21 @@ class Bounded(httpx.BaseTransport):
     def _read(self, request: httpx.Request) -> httpx.Response:
         end = time.monotonic() + DEADLINE
         response = self._begun(request)
-        largest, store, size = request.extensions.get("largest", self._largest), None, 0
+        largest, write, size = request.extensions.get("largest", self._largest), None, 0
         body: list[bytes] = []
         with closing(response):
             encoding = response.headers.get("Content-Encoding", "").strip().lower()
             if encoding not in ("", "identity", "gzip", "x-gzip"):
                 raise httpx.DecodingError(f"it is compressed as {encoding[:40]!r}, which was not requested")
             if response.status_code == 200 and "store" in request.extensions:
-                store, largest = request.extensions["store"](), LARGEST_FILE
+                write, largest = request.extensions["store"]().write, LARGEST_FILE
             for piece in response.iter_bytes():
                 size += len(piece)
                 if size > largest:
                     raise NoReply(f"it sent more than {largest} bytes, which were not read")
                 if time.monotonic() > end + size / _SLOWEST:
                     raise _TooSlow
-                (store.write if store else body.append)(piece)
+                (write or body.append)(piece)
         response.headers.pop("Content-Encoding", None)
         return httpx.Response(response.status_code, headers=response.headers, content=b"".join(body))
 
@@ -134,11 +155,12 @@ class Bounded(httpx.BaseTransport):
 
         After DEADLINE the thread is abandoned: it ends with its connection, at the latest with the process.
         """
+        client = self._connections[is_loopback(request.url.host)]
         begun = Future[httpx.Response]()
 
         def send() -> None:
             try:
-                begun.set_result(self._transport.handle_request(request))
+                begun.set_result(client.send(request, stream=True))
             except BaseException as error:  # any exception is raised in the waiting thread
                 begun.set_exception(error)
 
@@ -148,9 +170,10 @@ class Bounded(httpx.BaseTransport):
         except TimeoutError:
             raise _TooSlow from None
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._transport.close()
+
+def _close(connections: Mapping[bool, httpx.Client]) -> None:
+    for client in connections.values():
+        client.close()
 
 
 class _TooSlow(httpx.ReadTimeout):
@@ -158,51 +181,6 @@ class _TooSlow(httpx.ReadTimeout):
 
     def __init__(self) -> None:
         super().__init__(f"it did not finish its answer within {DEADLINE:g} s")
-
-
-class Client:
-    """Requests to a service at ``home`` and its redirects, whose replies have at most ``largest`` bytes."""
-
-    def __init__(
-        self, home: httpx.URL, largest: int, *, transport: httpx.BaseTransport | None = None,
-        sleep: Callable[[float], object] | None = None,
-    ) -> None:  # fmt: skip
-        self.home = home
-        self._transport = Bounded(largest, transport, sleep)
-        # Not every user closes a client of GitLab, which lives as long as its step.
-        weakref.finalize(self, self._transport.close)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._transport.close()
-
-    def request(
-        self, method: str, url: httpx.URL, headers: Mapping[str, str], *, secret: Mapping[str, str] | None = None,
-        content: Any = None, follow: bool = True, source: httpx.URL | None = None, **extensions: Any,
-    ) -> httpx.Response:  # fmt: skip
-        """Return the complete reply, regardless of status; the headers ``secret`` go only to the origin of ``url``.
-
-        ``source`` is the URL that has led to ``url``, by default ``home``.  Raises NoReply.
-        """
-        origin, source = url, source or self.home
-        for _ in range(_REDIRECTS + 1):
-            if not (url.host and may_redirect((source.scheme, source.host), (url.scheme, url.host))):
-                raise NoReply(
-                    f"{source.host} leads to {url.scheme}://{url.host}, which is not followed: a redirect must lead to "
-                    "https://, and never from the network to an address of this machine or of a private network"
-                )
-            own = (secret or {}) if is_same_origin(url, origin) else {}
-            # Not an httpx client: it would keep cookies, which takes as much processor time as the rest of a request.
-            request = httpx.Request(
-                method, url, headers={**_DEFAULTS, **headers, **own}, json=content,
-                extensions={"timeout": TIMEOUT.as_dict(), **extensions},
-            )  # fmt: skip
-            response = self._transport.handle_request(request)
-            response.request = request
-            if not (follow and response.has_redirect_location):
-                return response
-            source, url = url, join(url, response.headers["Location"])
-        raise NoReply("it redirects without end")
 
 
 def is_same_origin(url: httpx.URL, origin: httpx.URL) -> bool:

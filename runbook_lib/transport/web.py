@@ -1,7 +1,7 @@
 """Files that are read in parts, by many threads, over HTTP.
 
 A forge replies with a redirect to its storage, with a URL that is valid for a short time.  The token goes only to the
-forge.  A server without ranges sends the complete file, which goes to a temporary one.
+forge.  A server without ranges, as for GitLab's logs, sends the complete file, which goes to a temporary one.
 """
 
 import os
@@ -9,14 +9,14 @@ import re
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import IO, Self
 
 import httpx
 
 from runbook_lib.errors import Unreachable
-from runbook_lib.transport.downloads import Address, MissingFile
+from runbook_lib.transport.downloads import MissingFile
 from runbook_lib.transport.http import Client, NoReply, is_temporary, pause_sentence
 from runbook_lib.transport.urls import is_private
 
@@ -37,9 +37,8 @@ class Web:
     def __init__(
         self, *, transport: httpx.BaseTransport | None = None, sleep: Callable[[float], object] | None = None
     ) -> None:
-        self._transport = transport
         self.stopped = threading.Event()
-        self._sleep = sleep or self.stopped.wait
+        self._transport, self._sleep = transport, sleep or self.stopped.wait
 
     def __enter__(self) -> Self:
         return self
@@ -49,10 +48,6 @@ class Web:
         if "client" in vars(self):
             self.client.close()
 
-    def open(self, address: Address) -> "RemoteFile":
-        """Return a file for reading; no request is sent yet.  Raises Unreachable like RemoteFile."""
-        return RemoteFile(self, address)
-
     @cached_property
     def client(self) -> Client:
         """The client of all threads.  Raises RunbookError if no connection can be set up."""
@@ -60,20 +55,19 @@ class Web:
 
 
 class RemoteFile:
-    """One file on a server."""
+    """One file on a server; ``size`` in bytes is known after the first part."""
 
-    def __init__(self, web: Web, address: Address) -> None:
+    def __init__(self, web: Web, url: str, headers: Mapping[str, str]) -> None:
         """Raise Unreachable for a URL that is not https, or of this machine."""
-        self._web = web
-        self._headers = address.headers
+        self._web, self._headers = web, headers
         try:
-            self._origin = httpx.URL(address.url)
+            self._origin = httpx.URL(url)
         except httpx.InvalidURL:
             self._origin = httpx.URL("")
         if not self._origin.host or not is_private(self._origin.scheme, self._origin.host):
             raise Unreachable("The forge returned a download URL that is not https://.")
         self._stored = self._origin  # the target of the redirects
-        self.size = 0  # bytes, known after the first part
+        self.size = 0
         self._complete: IO[bytes] | None = None  # the file of a server without ranges
 
     def part(self, start: int, size: int) -> bytes:
@@ -87,14 +81,13 @@ class RemoteFile:
                 response.status_code in (401, 403, 404) and self._stored != self._origin
             ):  # the storage's URL has expired
                 response = self._request(self._origin, start, size)
-            self._require_file(response)
             self._stored = response.url
             if not self._complete:
-                return self._checked(response, start, size)
+                return self._content(response, start, size)
         return os.pread(self._complete.fileno(), size, start)
 
-    def _require_file(self, response: httpx.Response) -> None:
-        """Raise MissingFile or Unreachable for a refusal."""
+    def _content(self, response: httpx.Response, start: int, size: int) -> bytes:
+        """Return the part in a reply, if it is the one that was requested.  Raises MissingFile or Unreachable."""
         host, status = response.url.host, response.status_code
         if is_temporary(response):
             problem = "it answers" if status >= 500 else "it limits the rate of requests:"
@@ -102,10 +95,6 @@ class RemoteFile:
             raise Unreachable(f"{host} could not be read: {problem} HTTP {status}.{pause} Try again later.")
         if problem := _MISSING.get(status, ""):
             raise MissingFile(f"{host} {problem} (HTTP {status})")
-
-    def _checked(self, response: httpx.Response, start: int, size: int) -> bytes:
-        """Return the part in a reply, if it is the one that was requested."""
-        host, status = response.url.host, response.status_code
         match = _PART.fullmatch(response.headers.get("Content-Range", ""))
         if match is None or status != (206 if match[1] else 416):
             raise Unreachable(f"{host} answered a request for a file with an unusable HTTP {status}.")

@@ -24,7 +24,7 @@ from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.text.redact import Redactor
 from runbook_lib.transport import urls
 from runbook_lib.transport.downloads import Address
-from runbook_lib.transport.http import TIMEOUT, USER_AGENT, Bounded, requested_pause
+from runbook_lib.transport.http import TIMEOUT, USER_AGENT, Client, requested_pause
 
 if TYPE_CHECKING:
     import githubkit
@@ -58,7 +58,7 @@ class GitHubConnection:
         self._url = httpx.URL(urls.service_address("GITHUB_API_URL", env.get("GITHUB_API_URL") or _API, _API))
         self._token = _token_for(env, str(self._url))
         self._redactor = Redactor({**env, "GITHUB_TOKEN": self._token})
-        self._transport = Bounded(replies.LARGEST, transport, sleep)
+        self._transport = Client(self._url, replies.LARGEST, transport=transport, sleep=sleep)
         # githubkit keeps its connections in a context variable, and every cell of a notebook has a context of its own.
         self._context = contextvars.copy_context()
         self._opened = contextlib.ExitStack()
