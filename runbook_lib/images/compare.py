@@ -25,10 +25,11 @@ COMPONENTS: dict[str, tuple[str, ...]] = {
     "Transformer Engine": ("TRANSFORMER_ENGINE_VERSION",),
     "Python": ("PYTHON_VERSION",),
 }
-_NOTED: dict[Change, str] = {
+_NOTED = {
     "same": "same", "changed": "", "major": "**major**", "back": "**older**", "new": "newly named",
     "gone": "no longer named",
 }  # fmt: skip
+_VARIABLES = {"new": "added", "gone": "dropped"}
 _MAX_VALUE, _MAX_NAMES = 80, 40  # characters of a value in a table, names in one sentence
 
 
@@ -56,105 +57,75 @@ class Component:
 
 
 @dataclass(frozen=True)
-class PlatformComparison:
-    """One platform that both images have. ``size``: bytes to download, before and after.
-
-    ``added``, ``dropped``: variables of the environment with their values; ``altered``: name → both values.
-    """
-
-    components: tuple[Component, ...]
-    size: tuple[int, int]
-    added: Mapping[str, str]
-    dropped: Mapping[str, str]
-    altered: Mapping[str, tuple[str, str]]
-
-
-@dataclass(frozen=True)
 class ImageComparison:
-    """Two images, ``old`` and ``new``, compared by platform, and the platforms that only one of them has."""
+    """Two images, ``old`` and ``new``, by platform, and the platforms that only one of them has."""
 
     old: str
     new: str
-    platforms: Mapping[str, PlatformComparison]
+    platforms: Mapping[str, tuple[PlatformImage, PlatformImage]]
     removed_platforms: tuple[str, ...] = ()
     added_platforms: tuple[str, ...] = ()
 
     def rows(self) -> list[dict[str, str]]:
         """Return one row per component and platform, and one per download, for tables and CSV files."""
         rows: list[dict[str, str]] = []
-        for name, platform in self.platforms.items():
-            old, new = platform.size
-            download = Component("download", _bytes(old), _bytes(new))
-            for component in (*platform.components, download):
-                change: str = component.change
-                if component is download and old != new:
-                    change = "changed"
+        for platform, (old, new) in self.platforms.items():
+            before, after = versions(old), versions(new)
+            for component in (Component(name, before[name], after[name]) for name in before):
                 if component.old or component.new:
-                    row = {"platform": name, "component": component.name, "old": component.old, "new": component.new}
-                    rows.append(row | {"change": change})
+                    values = component.name, component.old, component.new, component.change
+                    rows.append(_row(platform, "component", *values))
+            changed = "same" if old.size == new.size else "changed"
+            rows.append(_row(platform, "component", "download", _bytes(old.size), _bytes(new.size), changed))
         return rows
 
     def environment(self) -> list[dict[str, str]]:
-        """Return one row per variable and platform; secrets are masked, and long values are cut."""
+        """Return one row per variable that differs and platform; secrets are masked, and long values are cut."""
         rows = []
-        for name, platform in self.platforms.items():
-            variables = {variable: ("", value, "new") for variable, value in platform.added.items()}
-            variables |= {variable: (value, "", "gone") for variable, value in platform.dropped.items()}
-            variables |= {variable: (*values, "changed") for variable, values in platform.altered.items()}
-            for variable, (old, new, change) in sorted(variables.items()):
-                old = shorten(Redactor({variable: old}).text(old), _MAX_VALUE)
-                new = shorten(Redactor({variable: new}).text(new), _MAX_VALUE)
-                rows.append({"platform": name, "variable": variable, "old": old, "new": new, "change": change})
+        for platform, (old, new) in self.platforms.items():
+            for name in sorted(old.env.keys() | new.env.keys()):
+                before, after = old.env.get(name), new.env.get(name)
+                if before != after:
+                    change = "new" if before is None else "gone" if after is None else "changed"
+                    before, after = (Redactor({name: value}).text(value) for value in (before or "", after or ""))
+                    rows.append(_row(platform, "variable", name, before, after, change))
         return rows
 
     def markdown(self) -> str:
-        """Return the text for a pull request: a table for each group of platforms with the same changes."""
+        """Return the text for a pull request: a table of components, the needed driver, and names of variables."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        groups: dict[tuple[Component, ...], list[str]] = {}
-        for name, platform in self.platforms.items():
-            groups.setdefault(platform.components, []).append(name)
-        for components, names in groups.items():
-            yield from _table(self.old, self.new, names, components)
-            for name in names:
-                before, after = self.platforms[name].size
-                change = ""
-                if before:
-                    change = f", {(after - before) / before:+.1%}"
-                yield f"- Download for {code(name)}: {_bytes(after)} compressed (before: {_bytes(before)}{change})"
-            new = {component.name: component.new for component in components}
-            driver = DriverRequirement.of({"CUDA_VERSION": new["CUDA"], "CUDA_DRIVER_VERSION": new["driver"]}).summary
-            if driver.verdict != "unknown":
-                yield f"- {driver.reason}"
-            yield ""
-        if not groups:
-            yield f"{code(self.old)} and {code(self.new)} have no platform in common.\n"
+        everywhere = ", ".join(self.platforms)
+        if everywhere:
+            yield f"| {_names(self.platforms)} | {code(self.old)} | {code(self.new)} | |"
+            yield "| --- | --- | --- | --- |"
+            for row in merged(self.rows()):
+                name = row["component"] if row["platform"] == everywhere else f"{row['component']} ({row['platform']})"
+                old, new = (code(row[side]) if row[side] else "not named" for side in ("old", "new"))
+                yield f"| {name} | {old} | {new} | {_NOTED[row['change']]} |"
+            needs = [DriverRequirement.of(new.env).summary for _, new in self.platforms.values()]
+            yield from dict.fromkeys(f"\n{driver.reason}" for driver in needs if driver.verdict != "unknown")
+        else:
+            yield f"{code(self.old)} and {code(self.new)} have no platform in common."
+        yield ""  # ends the table
         if self.removed_platforms:
             yield f"**No longer published for {_names(self.removed_platforms)}.**\n"
         if self.added_platforms:
             yield f"New for {_names(self.added_platforms)}.\n"
-        yield from self._variables("added")
-        yield from self._variables("dropped")
-
-    def _variables(self, change: Literal["added", "dropped"]) -> Iterator[str]:
-        groups: dict[tuple[str, ...], list[str]] = {}
-        for name, platform in self.platforms.items():
-            variables = platform.added if change == "added" else platform.dropped
-            groups.setdefault(tuple(sorted(variables)), []).append(name)
-        groups.pop((), None)
-        for variables_of_group, platforms in groups.items():
-            listed = join_first([code(variable) for variable in variables_of_group], _MAX_NAMES)
-            where = ""
-            if len(platforms) < len(self.platforms):
-                where = f" for {_names(platforms)}"
-            yield f"Environment variables {change}{where}: {listed}.\n"
+        groups: dict[tuple[str, str], list[str]] = {}
+        for row in merged(self.environment()):
+            if row["change"] != "changed":
+                where = "" if row["platform"] == everywhere else f" for {row['platform']}"
+                groups.setdefault((_VARIABLES[row["change"]], where), []).append(code(row["variable"]))
+        for (change, where), names in groups.items():
+            yield f"Environment variables {change}{where}: {join_first(names, _MAX_NAMES)}.\n"
 
 
 def compare(old: Image, new: Image, names: tuple[str, str] = ("old", "new")) -> ImageComparison:
     """Compare two images platform by platform; ``names`` are their names in tables, such as their tags."""
     before, after = old.platforms, new.platforms
-    both = {name: _compare_platform(before[name], after[name]) for name in sorted(before.keys() & after.keys())}
+    both = {name: (before[name], after[name]) for name in sorted(before.keys() & after.keys())}
     removed, added = sorted(before.keys() - after.keys()), sorted(after.keys() - before.keys())
     return ImageComparison(*names, both, tuple(removed), tuple(added))
 
@@ -180,31 +151,9 @@ def versions(image: PlatformImage) -> dict[str, str]:
     return result
 
 
-def _compare_platform(old: PlatformImage, new: PlatformImage) -> PlatformComparison:
-    before, after = versions(old), versions(new)
-    both = old.env.keys() & new.env.keys()
-    added = {name: value for name, value in new.env.items() if name not in old.env}
-    dropped = {name: value for name, value in old.env.items() if name not in new.env}
-    altered = {name: (old.env[name], new.env[name]) for name in both if old.env[name] != new.env[name]}
-    components = tuple(Component(name, before[name], after[name]) for name in before)
-    return PlatformComparison(components, (old.size, new.size), added, dropped, altered)
-
-
-def _table(old: str, new: str, platforms: list[str], components: tuple[Component, ...]) -> Iterator[str]:
-    yield f"| {_names(platforms)} | {code(old)} | {code(new)} | |"
-    yield "| --- | --- | --- | --- |"
-    for component in components:
-        if component.old or component.new:
-            yield f"| {component.name} | {_cell(component.old)} | {_cell(component.new)} | {_NOTED[component.change]} |"
-    yield ""  # ends the table
-    if unnamed := [component.name for component in components if not (component.old or component.new)]:
-        yield f"Neither image declares its {', '.join(unnamed)}.\n"
-
-
-def _cell(version: str) -> str:
-    if not version:
-        return "not named"
-    return code(shorten(version, _MAX_VALUE))
+def _row(platform: str, kind: str, name: str, old: str, new: str, change: str) -> dict[str, str]:
+    shown = {"old": shorten(old, _MAX_VALUE), "new": shorten(new, _MAX_VALUE)}
+    return {"platform": platform, kind: name, **shown, "change": change}
 
 
 def _bytes(size: int) -> str:

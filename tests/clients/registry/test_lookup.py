@@ -47,7 +47,7 @@ def test_two_months_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["image", "diff", "26.02-py3", "nvcr.io/nvidia/pytorch:26.04-py3"]) == 0
     out = capsys.readouterr().out
     assert "| CUDA | `13.1.1.006` | `13.2.0.046` |" in out
-    assert "Download for `arm64`" in out
+    assert "| download" in out
 
 
 @pytest.mark.usefixtures("registry")
