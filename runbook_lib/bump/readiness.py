@@ -1,14 +1,14 @@
 """A bump's readiness to merge: the requirements, each checked again, and the work left to people."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import branch_history, lts_validation, policy, sync_survey
 from runbook_lib.bump.people import left_to_people
-from runbook_lib.bump.requirements import NAMES, Kind, Requirement, State
+from runbook_lib.bump.requirements import Requirement, State
 from runbook_lib.checks import Next
 from runbook_lib.clients.github.ci_status import CiStatus
 from runbook_lib.clients.github.copy_pr_bot import commands
@@ -27,6 +27,7 @@ from runbook_lib.world.pull_request import PullRequestState, read_state
 
 #: The exception for a pipeline that was not looked at.
 UNSEEN = "second-ci-unseen"
+_MARKS = {"met": "✓ met", "missing": "✗ missing", "unknown": "? unknown", "inapplicable": "– does not apply"}
 _LIFT = "Fix the cause, or bump to another image. To lift the hold, remove line {line} of {file}."
 
 
@@ -34,13 +35,11 @@ _LIFT = "Fix the cause, or bump to another image. To lift the hold, remove line 
 class Readiness:
     """The requirements for the merge, and ``people``: the work left to people once all are met.
 
-    ``inapplicable`` are the kinds that the repository does not have, with the reasons.  ``problem`` is the reason why
-    nothing was checked.  ``commit`` is the checked head commit.
+    ``problem`` is the reason why nothing was checked.  ``commit`` is the checked head commit.
     """
 
     requirements: tuple[Requirement, ...] = ()
     people: tuple[str, ...] = ()
-    inapplicable: Mapping[Kind, str] = field(default_factory=dict)
     problem: str = ""
     commit: str = ""
 
@@ -58,14 +57,11 @@ class Readiness:
         """Show every requirement, and the work left to people."""
         if self.problem:
             return display.note(self.problem)
-        outcomes = {"met": "✓ met", "missing": "✗ missing", "unknown": "? unknown"}
         rows = (
-            {"before the merge": each.name, "outcome": outcomes[each.state], "found": each.evidence, "next": each.next}
+            {"before the merge": each.name, "outcome": _MARKS[each.state], "found": each.evidence, "next": each.next}
             for each in self.requirements
         )
-        others = [f"{NAMES[kind]}: {reason}" for kind, reason in self.inapplicable.items()]
-        view = display.table(rows) + display.notes(others, title="Does not apply")
-        return view + display.notes(self.people, title="Left to people")
+        return display.table(rows) + display.notes(self.people, title="Left to people")
 
 
 def check(branch: BumpBranch, github: Forge | None, records: Path | None = None) -> Readiness:
@@ -86,7 +82,7 @@ def check(branch: BumpBranch, github: Forge | None, records: Path | None = None)
         return Readiness((Requirement("commits", "unknown", unseen, Next.again()),), commit=pull.head_sha)
     # Each requirement with its check and its step, which may not apply to a repository.
     progress = cache(partial(ci_progress.progress, state, pull, github))
-    checks: dict[Kind, tuple[str, Callable[[], Iterable[Requirement]]]] = {
+    checks: dict[str, tuple[str, Callable[[], Iterable[Requirement]]]] = {
         "ci": (notebooks.RUN_CI, lambda: _check_ci(state, pull, progress())),
         "commits": ("", lambda: [_check_commits(review)]),
         "signatures": ("", lambda: _check_signatures(branch, pull, review)),
@@ -97,14 +93,13 @@ def check(branch: BumpBranch, github: Forge | None, records: Path | None = None)
         "second ci": (notebooks.GITLAB_PIN, lambda: [_check_gitlab(branch, pull)]),
         "push": ("", lambda: [_check_pushed(state, pull)]),
     }
-    inapplicable: dict[Kind, str] = {}
     requirements: list[Requirement] = []
     for each in bump.decisions.of("hold"):
         lift = _LIFT.format(line=each.line, file=bump.decisions.file)
         requirements.append(Requirement("hold", "missing", f"Do not merge: {each.subject}: {each.reason}", Next(lift)))
     for kind, (step, check_requirement) in checks.items():
         if reason := bump.repository.inapplicable(step):
-            inapplicable[kind] = reason
+            requirements.append(Requirement(kind, "inapplicable", reason))
             continue
         try:
             requirements += check_requirement()
@@ -113,10 +108,10 @@ def check(branch: BumpBranch, github: Forge | None, records: Path | None = None)
     accepted = ["; ".join(each.decisions) for each in requirements if each.kind == "values" and each.decisions]
     people = [f"Reviewers: a person accepted {dangers}. Read its plot before the merge." for dangers in accepted]
     left = () if bump.decisions.of("hold") else (*people, *left_to_people(state, github, pull, progress))
-    return Readiness(tuple(requirements), left, inapplicable, commit=pull.head_sha)
+    return Readiness(tuple(requirements), left, commit=pull.head_sha)
 
 
-def _met(kind: Kind, ok: bool, evidence: str, action: Next, *, decisions: tuple[str, ...] = ()) -> Requirement:
+def _met(kind: str, ok: bool, evidence: str, action: Next, *, decisions: tuple[str, ...] = ()) -> Requirement:
     """Return a requirement that was looked at; the action is for one that is missing."""
     return Requirement(kind, "met" if ok else "missing", evidence, Next() if ok else action, decisions)
 

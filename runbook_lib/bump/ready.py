@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from runbook_lib import display, notebooks
 from runbook_lib.bump import readiness
 from runbook_lib.bump.readiness import Readiness
-from runbook_lib.bump.requirements import Kind, Requirement
+from runbook_lib.bump.requirements import Requirement
 from runbook_lib.checks import Evidence, Next, Waits
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
@@ -15,9 +15,9 @@ from runbook_lib.world import bump_branch
 from runbook_lib.world.outside import World
 
 #: The links of a bump's record to the runs of the checked commit.
-_LINKS: Mapping[Kind, str] = {"ci": "CI run", "second ci": "GitLab pipeline"}
+_LINKS: Mapping[str, str] = {"ci": "CI run", "second ci": "GitLab pipeline"}
 #: The questions that leave a requirement open.
-_ASKED: Mapping[Kind, str] = {"values": "accept", "issues": "broken"}
+_ASKED: Mapping[str, str] = {"values": "accept", "issues": "broken"}
 #: A step of this run, as the record has it (``journal.collect``).
 RecordedStep = Mapping[str, Any]
 
@@ -44,19 +44,20 @@ class Ready:
 
     def plan(self, facts: ReadyFacts, bump: Bump) -> Plan[World]:
         """Return the outcome of the bump: its plan, ready to merge, or everything that is missing."""
-        found = _with_open_questions(facts)
+        requirements = tuple(_reopened(each, facts.steps) for each in facts.readiness.requirements)
+        found = replace(facts.readiness, requirements=requirements)
         shown = (_table(facts.steps), found.show())
         if found.problem:
             return _without_requirements(facts, bump, shown)
         links: dict[str, str | None] = dict.fromkeys(_LINKS.values())  # steps may have linked runs of earlier commits
         links |= {_LINKS[each.kind]: each.url for each in found.requirements if each.kind in _LINKS and each.url}
-        requirements = [each.as_json() for each in found.requirements]
-        inputs: dict[str, object] = {"requirements": requirements, "checked_commit": found.commit}
+        as_json = [each.as_json() for each in found.requirements]
+        inputs: dict[str, object] = {"requirements": as_json, "checked_commit": found.commit}
         if found.missing:
             waiting = _not_ready(found.missing, facts.steps)
             return Plan(Outcome(""), shown, waiting=waiting, evidence=Evidence(inputs, links))
         limit = ""
-        if "ci" in found.inapplicable:
+        if any(each.kind == "ci" and each.state == "inapplicable" for each in found.requirements):
             limit = ", except for CI, which is not followed here"
         else:
             inputs["ready_commit"] = found.commit
@@ -68,25 +69,17 @@ class Ready:
         return Plan(done, shown, evidence=Evidence(inputs, links, decided=tuple(filter(None, used))))
 
 
-def _with_open_questions(facts: ReadyFacts) -> Readiness:
-    """Return the requirements, of which those are missing that a question of this run leaves open.
+def _reopened(requirement: Requirement, steps: Iterable[RecordedStep]) -> Requirement:
+    """Return a requirement as missing if a question of this run leaves it open.
 
-    The branch meets them, because nothing is committed before it is decided.
+    The branch meets it, because nothing is committed before it is decided.
     """
-    questions = [question for step in facts.steps for question in step["decisions"]]
-    found = facts.readiness
-    for kind, asked in _ASKED.items():
-        subjects = [str(question["subject"]) for question in questions if question["question"] == asked]
-        if subjects:
-            sentence = f"{display.first_names(subjects, 4)} {display.be(len(subjects))} to be decided."
-            found = replace(
-                found,
-                requirements=tuple(
-                    replace(each, state="missing", evidence=sentence) if each.kind == kind else each
-                    for each in found.requirements
-                ),
-            )
-    return found
+    asked = [question for step in steps for question in step["decisions"]]
+    subjects = [str(each["subject"]) for each in asked if each["question"] == _ASKED.get(requirement.kind)]
+    if not subjects:
+        return requirement
+    sentence = f"{display.first_names(subjects, 4)} {display.be(len(subjects))} to be decided."
+    return replace(requirement, state="missing", evidence=sentence)
 
 
 def _without_requirements(facts: ReadyFacts, bump: Bump, shown: tuple[display.View, ...]) -> Plan[World]:

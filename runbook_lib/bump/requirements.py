@@ -1,28 +1,14 @@
 """The requirements for a merge: what must hold, and what was found when it was read."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from runbook_lib.checks import Next
 
-Kind = Literal[
-    "hold",
-    "authorization",
-    "ci",
-    "commits",
-    "signatures",
-    "pins",
-    "values",
-    "issues",
-    "downstream",
-    "second ci",
-    "push",
-]
-State = Literal["met", "missing", "unknown"]
+State = Literal["met", "missing", "unknown", "inapplicable"]
 
-#: The requirements in words.
-NAMES: Mapping[Kind, str] = {
+#: The requirements in words, by kind.
+NAMES = {
     "hold": "no hold by a person",
     "authorization": "authorization of the head commit",
     "ci": "a green CI run of the head commit",
@@ -39,13 +25,13 @@ NAMES: Mapping[Kind, str] = {
 
 @dataclass(frozen=True)
 class Requirement:
-    """What must hold before the merge: unknown is what could not be looked at.
+    """What must hold before the merge: unknown is what could not be looked at, inapplicable what is not there.
 
     ``decisions`` are those of people that it rests on: accepted dangers, or the exception for what is unknown.
     ``running``: CI will decide it without a person.  ``url`` is that of the run or pipeline of the checked commit.
     """
 
-    kind: Kind
+    kind: str
     state: State
     evidence: str
     next: Next = field(default_factory=Next)

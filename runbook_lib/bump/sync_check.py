@@ -21,7 +21,7 @@ _NAMED = 5  # lines in a sentence
 
 @dataclass(frozen=True)
 class SyncFacts:
-    """The pins to judge: as they are, or as ``planned``, with the present problems in ``present``.
+    """The pins to judge: as they are, or as ``planned``.
 
     ``untouched`` compares the pins of the other image type with the base.  ``old_lines`` are the lines outside the
     pins that name the old tag, by place; ``unsearched`` is the reason if they are unknown.
@@ -30,7 +30,6 @@ class SyncFacts:
     branch: BumpBranch
     survey: Survey
     planned: bool = False
-    present: tuple[str, ...] = ()
     untouched: tuple[Check, ...] = ()
     old_lines: Mapping[str, str] = field(default_factory=dict)
     unsearched: str = ""
@@ -48,7 +47,7 @@ class SyncCheck:
     def look(self, world: World, bump: Bump) -> SyncFacts:
         """Read the pins.  Raises RunbookError for pins that cannot be planned."""
         branch = bump_branch.look(world, bump)
-        survey, planned, present = _read_pins(world, branch)
+        survey, planned = _read_pins(world, branch)
         untouched = (bump_plan.check_other_type(branch, branch.fork, branch.start),) if branch.tip else ()
         old_lines, unsearched = {}, ""
         if bump.tag is not None and survey.image_type is not None:
@@ -56,15 +55,14 @@ class SyncCheck:
                 old_lines = old_tag.find(branch, survey.snapshots[0].verdicts)
             except GitFailed as error:
                 unsearched = f"{world.checkout.path} could not be searched for lines that name the old tag. {error}"
-        return SyncFacts(branch, survey, planned, present, untouched, old_lines, unsearched)
+        return SyncFacts(branch, survey, planned, untouched, old_lines, unsearched)
 
     def plan(self, facts: SyncFacts, bump: Bump) -> Plan[World]:
         """Judge whether the pins agree, or will agree after the planned edits."""
         survey, branch = facts.survey, facts.branch
         in_sync = survey.outcome == "in sync"
         summary = f"With the planned edits: {survey.summary}" if facts.planned else survey.summary
-        findings = [f"Before this bump: {sentence}" for sentence in facts.present]
-        findings += filter(None, [facts.unsearched])
+        findings = list(filter(None, [facts.unsearched]))
         if facts.old_lines:
             places = display.first_names(list(facts.old_lines), _NAMED)
             named = f"The old tag is still named outside of the pins: {places}"
@@ -84,16 +82,14 @@ class SyncCheck:
         )
 
 
-def _read_pins(world: World, branch: BumpBranch) -> tuple[Survey, bool, tuple[str, ...]]:
-    """Return the pins, whether that is with the planned edits, and the problems that they have without those."""
+def _read_pins(world: World, branch: BumpBranch) -> tuple[Survey, bool]:
+    """Return the pins, and whether that is with the planned edits."""
     bump = branch.bump
     compare = partial(sync_survey.survey, world.checkout.path, image_type=bump.image_type, repository=bump.repository)
     # Run on its own, the step proves that a branch is in sync now; in a bump's preview the edits are still to come.
     if bump.tag and not bump.apply and (branch.tip is None or world.journal.is_bump):
         edits = bump_plan.plan_commit(branch, branch.start).edits
-        present = compare([branch.start])
-        problems = present.sentences if present.outcome != "in sync" else ()
-        return compare([branch.start], expected=bump.tag, edits=edits, of_bump=True), bool(edits), problems
+        return compare([branch.start], expected=bump.tag, edits=edits, of_bump=True), bool(edits)
     if branch.tip is None:
-        return compare(), False, ()
-    return compare([branch.start], expected=bump.tag, of_bump=True), False, ()
+        return compare(), False
+    return compare([branch.start], expected=bump.tag, of_bump=True), False

@@ -126,7 +126,7 @@ class Form:
         if target == self.target():
             self.cards.offer(found, keep=False)
         place, bump = target.place(), target.bump(tag=False)
-        names, note = choices.tags(place.services, bump.repository, choices.pinned_tags(place.checkout, bump))
+        names, note = choices.tags(place.services, bump.repository)
         if target == self.target():
             self.inputs["tag"].options = names
             self.parts["note"].value = display.note(note).html

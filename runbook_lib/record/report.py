@@ -98,7 +98,7 @@ def _summary(folder: Path, run: Mapping[str, Any]) -> str:
     unproven = [
         {"before the merge": each.get("name"), "state": each.get("state"), "found": each.get("evidence")}
         for each in run_file.requirements(run)
-        if each.get("state") != "met"
+        if each.get("state") in ("missing", "unknown")
     ]
     for heading, table in (
         ("Missing or unknown", unproven),

@@ -6,50 +6,40 @@ from types import SimpleNamespace
 
 import pytest
 
-from runbook_lib.images.families import ALIBABA, NEMO, NGC
+from runbook_lib.errors import RunbookError
+from runbook_lib.images.families import NEMO, NGC
 from runbook_lib.notebook import choices
 from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.pins.sites import PinnedImage, Sites
 
 PYTORCH, NEMO_IMAGE = "nvcr.io/nvidia/pytorch", "nvcr.io/nvidia/nemo"
-TWO = Sites((PinnedImage(PYTORCH, NGC, "pytorch"), PinnedImage(NEMO_IMAGE, NEMO, "nemo")), ())
 
 
 @pytest.mark.parametrize(
-    ("family", "names", "pinned", "offered"),
+    ("images", "offered", "note"),
     [
-        (NGC, [], [], []),
-        (NGC, ["latest"], ["26.04-py3"], []),
-        (NGC, ["26.04-py3", "26.06-py3", "26.06-py3-igpu"], [], ["26.06-py3", "26.04-py3"]),
-        (NGC, ["26.04-py3", "26.06-py3"], ["own-tag"], ["26.06-py3", "26.04-py3"]),
-        (ALIBABA, ["25.04", "25.05", "25.06-serverless"], ["25.04"], ["25.05", "25.04", "25.06-serverless"]),
-        (ALIBABA, ["25.05", "25.05-serverless", "25.06"], ["25.05-serverless"], ["25.05-serverless", "25.06", "25.05"]),
+        ((PinnedImage("nvcr.io/nvidia/new", NGC),), [], "nvcr.io/nvidia/new has no known release. Type the tag."),
+        ((PinnedImage(PYTORCH, NGC),), ["26.06-py3", "26.04-py3"], "Newest: 26.06-py3."),
+        (
+            (PinnedImage(PYTORCH, NGC, "pytorch"), PinnedImage(NEMO_IMAGE, NEMO, "nemo")),
+            ["pytorch:26.06-py3", "pytorch:26.04-py3", "nemo:25.11", "nemo:25.09"],
+            "Newest: pytorch:26.06-py3. Newest: nemo:25.11.",
+        ),
     ],
 )
-def test_the_newest_is_that_of_the_pinned_edition(family, names, pinned, offered):
-    class Known:
-        def tags(self):
-            return names
+def test_the_newest_tags_of_every_image_are_offered(images, offered, note):
+    published = {PYTORCH: ["26.04-py3", "26.06-py3", "26.06-py3-igpu"], NEMO_IMAGE: ["25.09", "25.11"]}
 
-    services = SimpleNamespace(registry=lambda ref: contextlib.nullcontext(Known()))
-    repository = replace(MEGATRON_LM, sites=Sites((PinnedImage(PYTORCH, family),), ()))
-    assert choices.tags(services, repository, {PYTORCH: pinned})[0] == offered
+    def registry(ref):
+        return contextlib.nullcontext(SimpleNamespace(tags=lambda: published.get(ref.name, ["latest"])))
+
+    repository = replace(MEGATRON_LM, sites=Sites(images, ()))
+    assert choices.tags(SimpleNamespace(registry=registry), repository) == (offered, note)
 
 
-def test_the_tags_of_every_image_are_offered():
-    published = {PYTORCH: ["26.04-py3", "26.06-py3"], NEMO_IMAGE: ["25.09", "25.11"]}
+def test_a_registry_that_cannot_be_read_is_a_note():
+    def registry(ref):
+        raise RunbookError("No network.")
 
-    class Known:
-        def __init__(self, names):
-            self.names = names
-
-        def tags(self):
-            return self.names
-
-    services = SimpleNamespace(registry=lambda ref: contextlib.nullcontext(Known(published[ref.name])))
-    pinned = {PYTORCH: ("26.04-py3",), NEMO_IMAGE: ("25.09",)}
-    offered = choices.tags(services, replace(MEGATRON_LM, sites=TWO), pinned)
-    assert offered == (
-        ["pytorch:26.06-py3", "pytorch:26.04-py3", "nemo:25.11", "nemo:25.09"],
-        "Newest: pytorch:26.06-py3. Pinned now: pytorch:26.04-py3. Newest: nemo:25.11. Pinned now: nemo:25.09.",
-    )
+    names, note = choices.tags(SimpleNamespace(registry=registry), MEGATRON_LM)
+    assert (names, note) == ([], "The registry could not be queried: No network. Type the tag.")
