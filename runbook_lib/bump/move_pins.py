@@ -10,7 +10,6 @@ from runbook_lib.checks import Evidence, Next
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.notebooks import GITHUB_PIN, GITLAB_PIN, OPEN_PR
 from runbook_lib.pins.bump import Bump
-from runbook_lib.pins.plan import PinPlan
 from runbook_lib.pins.sites import read
 from runbook_lib.text import edits
 from runbook_lib.world import bump_branch
@@ -31,18 +30,6 @@ class PinFacts:
     planned: PlannedBump
     inapplicable: str
     rows: list[dict[str, str]]
-
-    def evidence(self, part: PinPlan) -> Evidence:
-        """Return what the record keeps of a step that shows this part of the plan."""
-        branch, planned = self.branch, self.planned
-        digest = planned.image and planned.image.digest
-        return Evidence(
-            inputs={"base_commit": branch.base_commit, "plan_from": branch.start, "digest": digest},
-            tables={"changes": list(map(vars, planned.plan.changes))},
-            diff=edits.diff(planned.plan.edits),
-            decided=planned.decided,
-            warnings=(*branch.warnings, *part.warnings),
-        )
 
 
 @dataclass(frozen=True)
@@ -67,7 +54,17 @@ class PinStep:
         """Plan the commit.  Raises Refused for an image that cannot be used, unless this is a preview."""
         branch, planned = facts.branch, facts.planned
         part = planned.plan.part(self.ci)
-        evidence = facts.evidence(part)
+        evidence = Evidence(
+            inputs={
+                "base_commit": branch.base_commit,
+                "plan_from": branch.start,
+                "digest": planned.image and planned.image.digest,
+            },
+            tables={"changes": list(map(vars, planned.plan.changes))},
+            diff=edits.diff(planned.plan.edits),
+            decided=planned.decided,
+            warnings=(*branch.warnings, *part.warnings),
+        )
         if bump.tag is None:
             shown = display.note(f"{_NO_TAG.sentence} {_NO_TAG.next}") + display.table(facts.rows)
             return Plan(_NO_TAG, (shown,), evidence=evidence)
@@ -77,11 +74,14 @@ class PinStep:
             planned.require()
         no_change = f"All pins of this step are already at {bump.tag}: nothing to change."
         shown = display.note(branch.describe()) + display.diff(edits.diff(part.edits), empty=no_change)
+        message = bump_plan.commit_message(bump, planned.plan)
+        tip = BranchTip(bump.branch, branch.start)
+        committed = Committed(tip, planned.plan.edits, message, "the branch has the complete bump")
         place = bump.branch if branch.tip or part.edits else bump.base
         return Plan(
             Outcome(f"All pins of this step are at {bump.tag} on {place}.", Next.run(OPEN_PR)),
             (shown,),
-            conditions=pins_committed(facts),
+            conditions=(committed,) if planned.plan.edits else (),
             checks=(planned.check,),  # the plan has proven that no other pin moves
             evidence=evidence,
         )
@@ -89,16 +89,6 @@ class PinStep:
 
 github = PinStep(GITHUB_PIN, "github")
 gitlab = PinStep(GITLAB_PIN, "gitlab")
-
-
-def pins_committed(facts: PinFacts) -> tuple[Committed, ...]:
-    """Return the condition that all pins are committed; none if the branch has them."""
-    branch, plan = facts.branch, facts.planned.plan
-    if not plan.edits:
-        return ()
-    tip = BranchTip(branch.bump.branch, branch.start)
-    message = bump_plan.commit_message(branch.bump, plan)
-    return (Committed(tip, plan.edits, message, "the branch has the complete bump"),)
 
 
 def _not_applicable(branch: bump_branch.BumpBranch, notebook: str, ci: str) -> str:

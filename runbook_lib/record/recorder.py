@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runbook_lib.checks import Check, Evidence, Next
-from runbook_lib.decisions import Decision
 from runbook_lib.errors import RunbookError
 from runbook_lib.model import Outcome
 from runbook_lib.notebooks import BUMP
@@ -88,14 +87,10 @@ class Recorder:
             self.waits, self.outcome, self._previews, self._checks = False, "", [], []
             self.add("step", name=name, round=round)
 
-    def add_inputs(self, **values: object) -> None:
-        """Add resolved inputs, such as ``digest``, ``base_commit``, ``head_commit`` and ``merge_commit``."""
-        self.add("given", values=values)
-
     def planned_commit(self, parent: str, changes: str, kind: str) -> None:
         """Announce a commit before creating it: on ``parent``, with changes that have this fingerprint."""
         self._planned_commits.append({"parent": parent, "changes": changes, "kind": kind})
-        self.add_inputs(planned_commits=self._planned_commits)
+        self.add("given", values={"planned_commits": self._planned_commits})
 
     def effect(self, kind: str, target: str, before: object, after: object, url: str = "") -> None:
         """Add a completed change; ``kind`` is edit, branch, commit, push, pull request, label, comment or issue."""
@@ -109,22 +104,21 @@ class Recorder:
             self.keep(check.evidence)
 
     def keep(self, evidence: Evidence) -> None:
-        """Add everything that a plan or a check wants kept."""
+        """Add everything that a plan or a check wants kept; tables and texts become files of the record."""
         self.warn(*evidence.warnings)
         if evidence.inputs:
-            self.add_inputs(**evidence.inputs)
+            self.add("given", values=evidence.inputs)
         for name, url in evidence.links.items():
-            self.link(name, url)
+            self.add("link", name=name, url=url or "")
         for name, rows in evidence.tables.items():
-            self.table(name, rows)
-        self.diff(evidence.diff)
+            slug = re.sub(r"[^A-Za-z0-9._-]+", "-", self._redactor.text(name)).strip("-.")[:80] or "table"
+            self.store(f"{slug}.csv", _csv(rows))
+        if evidence.diff:
+            self.add("diff", digest=hashlib.sha256(evidence.diff.encode("utf-8", "replace")).hexdigest())
+            self.store("change.diff", evidence.diff)
         for name, text in evidence.files.items() if self.folder else ():
             self.store(name, text if isinstance(text, str) else text())
-        self.decided(*evidence.decided)
-
-    def decided(self, *decisions: Decision) -> None:
-        """Add decisions of people that were used."""
-        for each in decisions:
+        for each in evidence.decided:
             name = each.subject if each.kind == "allow" else f"{each.kind} {each.subject}"
             at = {"at": each.at} if each.at else {}
             self.add("exception", exception=name, reason=each.reason, danger=each.confirm, by=each.by, **at)
@@ -135,21 +129,6 @@ class Recorder:
             if sentence not in self._warned:  # by an earlier step of the bump
                 self._warned.add(sentence)
                 self.add("warning", sentence=sentence)
-
-    def link(self, name: str, url: str | None) -> None:
-        """Add a URL that belongs to the run, such as the pull request's; without one, remove an earlier one."""
-        self.add("link", name=name, url=url or "")
-
-    def table(self, name: str, rows: Iterable[Mapping[str, object]]) -> None:
-        """Store the rows as ``<name>.csv`` in the record."""
-        file_name = re.sub(r"[^A-Za-z0-9._-]+", "-", self._redactor.text(name)).strip("-.")[:80] or "table"
-        self.store(f"{file_name}.csv", _csv(rows))
-
-    def diff(self, text: str) -> None:
-        """Store the diff as ``change.diff`` in the record, unless it is empty."""
-        if text:
-            self.add("diff", digest=hashlib.sha256(text.encode("utf-8", "replace")).hexdigest())
-            self.store("change.diff", text)
 
     def would(self, sentence: str, *, publish: bool = False) -> None:
         """Add an action of apply to a preview's plan, such as ``change 2 lines in 1 file``.

@@ -11,6 +11,7 @@ from runbook_lib.bump.readiness import Readiness
 from runbook_lib.bump.ready import Ready, ReadyFacts, RecordedStep
 from runbook_lib.bump.requirements import Requirement, State
 from runbook_lib.bump.run import carry_out
+from runbook_lib.checks import Evidence
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record import journal
 from runbook_lib.record.recorder import Recorder
@@ -30,8 +31,7 @@ def finish(folder: Path, found: Readiness, *steps: RecordedStep, apply: bool = T
     record = Recorder("bump", bump, "o/r", folder)
     for each in steps:
         record.begin_step(each["name"])
-        for name, url in each["links"].items():
-            record.link(name, url)
+        record.keep(Evidence(links=each["links"]))
     record.begin_step(Ready.NAME)
     world: Any = SimpleNamespace(round=None)
     carry_out(record, Ready().plan(ReadyFacts(found, steps), bump), world, lambda _: None)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runbook_lib.checks import Check, Next
+from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.decisions import Decision
 from runbook_lib.errors import RunbookError
 from runbook_lib.model import Outcome
@@ -55,14 +55,13 @@ def test_contributions_determine_the_state(
 
 def test_stores_each_contribution_immediately(folder: Path) -> None:
     step = recorder.Recorder("01-github-pin", APPLY, "o/r", folder)
-    step.add_inputs(digest="sha256:1", platforms={"b", "a"})
-    step.add_inputs(base_commit="c0ffee")
+    step.keep(Evidence({"digest": "sha256:1", "platforms": {"b", "a"}}))
+    step.keep(Evidence({"base_commit": "c0ffee"}, decided=(Decision("allow", "older-tag", "a roll-back"),)))
     step.effect("push", "fork/bump", None, "c0ffee", url="https://github.com/o/r")
     step.check(Check("pins", "passed", "all agree"), Check("tag", "skipped", "not reachable"))
-    step.decided(Decision("allow", "older-tag", "a roll-back"))
     step.warn("One file lags.", "Another too.")
-    step.link("PR", "https://github.com/o/r/pull/1")
-    step.link("run", "")
+    step.keep(Evidence(links={"PR": "https://github.com/o/r/pull/1", "run": "https://x"}))
+    step.keep(Evidence(links={"run": None}))
     step.would("change 4 lines")
     step.would("push them", publish=True)
     step.decide("broken", "a/b@h100", "it hangs", "a hang")
@@ -113,9 +112,8 @@ def test_skips_a_line_that_a_killed_kernel_left_unfinished(folder: Path) -> None
 def test_stores_tables_and_the_diff_without_secrets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_TOKEN", "0123456789abc")
     step = recorder.Recorder("01-github-pin", APPLY, "o/r", folder)
-    step.table("golden values", [{"a": 1, "b": "x,y"}, {"a": "0123456789abc"}])
-    step.table("../rows", [{"n": 1}, {"n": 2}])
-    step.diff("-old 0123456789abc\n+new\n")
+    tables = {"golden values": [{"a": 1, "b": "x,y"}, {"a": "0123456789abc"}], "../rows": [{"n": 1}, {"n": 2}]}
+    step.keep(Evidence(tables=tables, diff="-old 0123456789abc\n+new\n"))
     step.done("Used 0123456789abc.")
     assert (folder / "golden-values.csv").read_text() == 'a,b\n1,"x,y"\n***,\n'
     assert (folder / "rows.csv").read_text() == "n\n1\n2\n"
@@ -130,8 +128,7 @@ def test_in_jupyterlab_nothing_is_written(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("JPY_SESSION_NAME", "/x/01-pin.ipynb")
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
     step = begin.open_record("01-github-pin", PREVIEW, repository="o/r")
-    step.table("t", [{"a": 1}])
-    step.diff("-a\n+b\n")
+    step.keep(Evidence(tables={"t": [{"a": 1}]}, diff="-a\n+b\n"))
     step.check(Check("pins", "failed", "differ"))
     assert step.folder is None
     assert "no record" in step.show().text

@@ -132,10 +132,10 @@ create_comm("x", data={text: text}, metadata={"y": text}, buffers=[text.encode()
 figure = Figure(); figure.suptitle(text.replace("$", "")); display(SVG(drawn(figure)))
 step.effect("push", text, text, {"new": text}, url=text)
 step.check(Check(text, "failed", text))
-step.warn(text); step.link(text, text)
-step.decided(Decision("allow", text, text))
-step.table(text, [{"name": text, text: 1}])
-step.diff(f"-{text}\n+{text}\n")
+step.keep(Evidence(warnings=(text,), links={text: text}))
+step.keep(Evidence(decided=(Decision("allow", text, text),)))
+step.keep(Evidence(tables={text: [{"name": text, text: 1}]}))
+step.keep(Evidence(diff=f"-{text}\n+{text}\n"))
 shell.run_cell(f"step.no_such({text!r})")
 shell.run_cell(f"{text!r} + ")
 shell.run_cell("raise RunbookError(text)")
@@ -152,6 +152,7 @@ import ipywidgets as widgets, pandas
 from comm import create_comm
 from IPython.display import HTML, JSON, SVG, Javascript, display
 from matplotlib.figure import Figure
+from runbook_lib.checks import Evidence
 from runbook_lib.decisions import Decision
 shell = get_ipython()
 b64 = lambda text: base64.b64encode(f"ab:{{text}}".encode()).decode()

@@ -19,6 +19,7 @@ import pytest
 from bumping import bump_to
 from small_runbooks import ROOT
 
+from runbook_lib.checks import Evidence
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import recording
 from runbook_lib.record import archive, run_file
@@ -77,8 +78,7 @@ class Recording:
         self.run = archive.begin(self.folder, Identity("o/r", "main", "dev", "26.04-py3", practice=False), "03-open-pr")
         step = Recorder("03-open-pr", bump_to(), "o/r", self.run)
         step.effect("edit", "a.yml", "old", "new")
-        step.table("changes", [{"a": 1}] * 50)
-        step.diff("-old\n+new\n")
+        step.keep(Evidence(tables={"changes": [{"a": 1}] * 50}, diff="-old\n+new\n"))
         step.done("Done.")
         recording.end(self.run)
 
