@@ -6,15 +6,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from bumping import BRANCH, World
 from bumping import decided as decisions
 from clones import commit, git
 
+from runbook_lib.bump import push_round
+from runbook_lib.bump.run_ci import RunCi
 from runbook_lib.errors import Refused
 from runbook_lib.failures import quarantines
 from runbook_lib.failures.base_branch import BaseResult
-from runbook_lib.failures.broken_tests import decide, quarantine
+from runbook_lib.failures.broken_tests import decide
 from runbook_lib.failures.broken_tests.failures import Triage, open_jobs
 from runbook_lib.failures.broken_tests.issue import review_date
+from runbook_lib.failures.broken_tests.step import BrokenTests
 from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.failures.failure import Failure
 from runbook_lib.git.checkout import Checkout
@@ -22,7 +26,7 @@ from runbook_lib.git.commit_changes import expected_changes, tree_changes
 from runbook_lib.git.commits import create_commit, tree_with
 from runbook_lib.golden.bisect_offer import ImageSearches
 from runbook_lib.pins.bump import Bump
-from runbook_lib.pins.repositories import MEGATRON_BRIDGE
+from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM
 from runbook_lib.text import edits
 
 FOLDER = "tests/functional_tests/launch_scripts/gb200"
@@ -73,8 +77,6 @@ def test_a_script_moves_with_its_mode_and_its_reason_and_back(checkout: Checkout
     branch: Any = SimpleNamespace(**{**vars(found.run.branch), "start": made})
     (listed,) = quarantines.quarantined_since_fork(branch)
     assert (listed["test"], listed["issue"], listed["reason"]) == (JOB, 7, "it hangs")
-    told = f"### Quarantined tests\n\n- `{JOB}` on `gb200`: it hangs (tracked by #7)"
-    assert told in quarantine.text([listed], found)
     # A re-enabled script is the former one again, byte for byte.
     back: Any = replace(found, run=SimpleNamespace(**{**vars(found.run), "branch": branch}))
     branch.bump = replace(branch.bump, decisions=decisions(reenable=JOB))
@@ -107,3 +109,39 @@ def test_only_what_the_bump_did_not_break_may_move(checkout: Checkout, kind: str
 def test_a_job_without_a_script_is_refused(checkout: Checkout) -> None:
     with pytest.raises(Refused, match=r"h100/active/nosuch\.sh and .* do not exist"):
         decide.decide(failed(checkout, broken="nosuch: x"), ImageSearches())
+
+
+def test_a_red_run_moves_the_script_of_a_job_that_other_changes_break_too(world: World) -> None:
+    """Practice with the tests of Megatron-Bridge: its job ``linting`` has a launch script."""
+    bridge = replace(MEGATRON_LM, name=MEGATRON_BRIDGE.name, tests=MEGATRON_BRIDGE.tests)
+    active, flaky = MEGATRON_BRIDGE.tests.scripts.paths("linting")
+    world.commit_on("main", active, TEXT)
+    world.forge.break_jobs("linting")
+    for name in ("one", "two"):  # what merged has passed the queue, so two other changes must fail
+        git(world.remote, "branch", name, "main")
+        head = world.commit_on(name, f"{name}.txt", name)
+        pull = world.github().open_pull(name, f"practice:{name}", "main", "")
+        world.github().comment(pull.number, f"/ok to test {head}")
+    world.now[0] += 1000
+    git(world.checkout.path, "pull", "-q", "origin", "main")
+    world.open_pr(repository=bridge)
+    world.run(RunCi(), repository=bridge)
+    world.now[0] += 1000
+    world.run(BrokenTests(), push_round, repository=bridge)
+    assert world.said("decision")[0]["subject"] == "linting"
+    assert world.outcome().startswith("waiting for a person: 1 failed job to decide (linting)")
+    decided = "linting: it fails on main too"
+    world.run(BrokenTests(), push_round, repository=bridge, broken=decided)
+    assert [effect for effect in world.effects() if effect != "edit"] == [
+        "issue", "commit", "pull request", "push", "comment",
+    ]  # fmt: skip
+    number = world.github().list_issues()[-1].number
+    moved = git(world.remote, "show", "--format=", "--no-renames", "--name-status", BRANCH).split()
+    assert moved == ["D", active, "A", flaky]
+    assert f"it fails on main too — see issue #{number}, review by" in git(world.remote, "show", f"{BRANCH}:{flaky}")
+    body = world.github().pulls(head=f"practice:{BRANCH}")[0].body
+    assert f"### Quarantined tests\n\n- `linting` on `h100`: it fails on main too (tracked by #{number})" in body
+    world.now[0] += 1000  # the job fails again, and gates no longer
+    world.run(BrokenTests(), push_round, repository=bridge, broken=decided)
+    assert "push" not in world.effects()
+    assert not world.outcome().startswith("waiting for a person")
