@@ -1,4 +1,4 @@
-"""Facts for the report of a failure: numbers, phase, memory, the rank that stopped first.  Pure."""
+"""Facts for the report of a failure: numbers, memory, the rank that stopped first.  Pure."""
 
 import math
 import re
@@ -11,8 +11,6 @@ from runbook_lib.images.drivers import DRIVER, DriverRequirement, cuda_of_month
 FAR = 0.5
 #: A loss that ends this many times above its first value has diverged.
 _DIVERGED = 1.1
-_CHECKPOINT = {"save_checkpoint", "load_checkpoint", "save_checkpoint_and_time"}
-_INITIALIZATION = {"setup_model_and_optimizer", "get_model", "initialize_megatron", "get_megatron_optimizer"}
 
 
 def wrong_numbers(comparisons: Sequence[MetricComparison], logs: Sequence[LogSummary]) -> str:
@@ -64,25 +62,6 @@ def losses(logs: Sequence[LogSummary]) -> dict[str, str]:
         if log.losses:
             return {"lm loss": f"{log.losses[0]:g} at first, {log.losses[1]:g} at last"}
     return {}
-
-
-def phase_of(frames: Sequence[tuple[str, str]]) -> str:
-    """Return the phase of a rank, from the functions and files in its traceback; empty if unknown.
-
-    ``checkpoint`` means saving and loading, although recomputation of activations uses the same word.
-    """
-    files, functions = " ".join(file for file, _ in frames), {function for _, function in frames}
-    if "dist_checkpointing" in files or functions & _CHECKPOINT:
-        return "checkpoint"
-    if functions & _INITIALIZATION:
-        return "initialization"
-    if "/optimizer/" in files or "/optim/" in files:
-        return "optimizer"
-    if any("backward" in function and "forward" not in function for function in functions):
-        return "backward"
-    if any(function.startswith("forward") and "backward" not in function for function in functions):
-        return "forward"
-    return "initialization" if "__init__" in functions else ""
 
 
 def peak_of(message: str) -> str:

@@ -1,7 +1,8 @@
 """The facts of one log, as data.  Pure."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from runbook_lib.failures.patterns import LogPattern
 
@@ -20,7 +21,6 @@ class Traceback:
     time: str = ""
     consequence: bool = False
     survived: bool = False  # the program continued afterwards
-    frames: tuple[tuple[str, str], ...] = ()  # file and function, the outermost first
     by_pytest: bool = False
     end: int = 0  # its last line
     pattern: LogPattern | None = None  # the rule that explains it
@@ -98,23 +98,15 @@ class LogSummary:
     resumed: bool = False  # the failed comparison is between a resumed run and its first run
 
 
-def without_secrets(log: LogSummary, hide: Callable[[str], str]) -> LogSummary:
-    """Apply ``hide`` to all texts of the log before any part of them is used."""
-
-    def hide_lines(lines: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(hide("\n".join(lines)).split("\n")) if lines else lines
-
-    tracebacks = []
-    for trace in log.tracebacks:
-        lines = hide_lines(trace.lines)
-        tracebacks.append(replace(trace, error=hide(trace.error), message=hide(trace.message), lines=lines))
-    failed_tests = []
-    for test in log.failed_tests:
-        failed_tests.append(replace(test, name=hide(test.name), error=hide(test.error), text=hide(test.text)))
-    matches = [replace(match, text=hide(match.text), lines=hide_lines(match.lines)) for match in log.matches]
-    comparisons = [replace(comparison, metric=hide(comparison.metric)) for comparison in log.comparisons]
-    return replace(
-        log, tracebacks=tuple(tracebacks), matches=tuple(matches), failed_tests=tuple(failed_tests),
-        comparisons=tuple(comparisons), progress=hide(log.progress), tail=hide_lines(log.tail),
-        platform=hide_lines(log.platform),
-    )  # fmt: skip
+def without_secrets(found: Any, hide: Callable[[str], str]) -> Any:
+    """Apply ``hide`` to all texts of a log before any part of them is used, to lines together."""
+    if isinstance(found, str):
+        return hide(found)
+    if isinstance(found, tuple) and found and all(isinstance(each, str) for each in found):
+        return tuple(hide("\n".join(found)).split("\n"))
+    if isinstance(found, tuple):
+        return tuple(without_secrets(each, hide) for each in found)
+    if isinstance(found, LogSummary | Traceback | LineMatch | FailedTest | MetricComparison):
+        parts = {each.name: without_secrets(getattr(found, each.name), hide) for each in fields(found)}
+        return replace(found, **parts)
+    return found

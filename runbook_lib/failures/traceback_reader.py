@@ -17,13 +17,12 @@ from runbook_lib.failures.patterns import CONSEQUENCE, NOISE, TRACEBACK, explain
 SHOWN = 1000  # characters of a line that are quoted
 MAX_ENTRIES = 40  # tracebacks, matching lines, or failed tests in one log
 _MAX_LINES = 4000
-_MAX_FRAMES = 200
+_MAX_LATER = 200
 _MAX_MESSAGE = 4000  # characters
 
 #: The header, possibly after a remark by the program; PyTorch's checkpoints add the rank that raised.
 _HEADER = re.compile(r"Traceback \(most recent call last\):(?: \(RANK (\d{1,6})\))?$")
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,200}(?::|$)")
-_FRAME = re.compile(r'File "([^"]{1,400})", line \d{1,7}, in (\S{1,100})')
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 
 
@@ -61,7 +60,6 @@ class _OpenTraceback:
     wrapper: bool = False  # wraps an exception from another process
     count: int = 1  # number of lines of the root
     length: int = 1
-    frames: list[tuple[str, str]] = field(default_factory=list)
     indent: str = ""
     before: list[str] = field(default_factory=list)
     later: list[str] = field(default_factory=list)  # the errors of later exceptions of the chain
@@ -71,9 +69,6 @@ class _OpenTraceback:
             return
         self.last.append(text)
         self.count += 1
-        frame = _FRAME.search(text) if 'File "' in text else None
-        if frame and len(self.frames) < _MAX_FRAMES:
-            self.frames.append((frame[1], frame[2]))
 
     def finish(self, rank: int | None, end: int) -> Traceback:
         lines = [self.head, *self.last]
@@ -96,7 +91,7 @@ class _OpenTraceback:
             consequence = True
         return Traceback(
             self.error[:SHOWN], message[:_MAX_MESSAGE], tuple(lines), self.number, rank, self.time, consequence,
-            frames=tuple(self.frames), end=end, pattern=pattern, mild="WARNING" in self.remark,
+            end=end, pattern=pattern, mild="WARNING" in self.remark,
             error_line=self.error_line,
         )  # fmt: skip
 
@@ -156,7 +151,7 @@ class TracebackReader:
             if trace.length > _MAX_LINES:
                 self._close(line.rank, line.number)
         else:
-            if trace.error and len(trace.later) < _MAX_FRAMES:
+            if trace.error and len(trace.later) < _MAX_LATER:
                 trace.later.append(line.bare)
             if not trace.error:
                 trace.error, trace.error_line = line.bare, line.number

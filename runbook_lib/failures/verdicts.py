@@ -121,7 +121,6 @@ def _of_drift(log: LogSummary, drift: Traceback | LineMatch, logs: Sequence[LogS
 def _of_tests(
     job: FailedJob, tests: Sequence[FailedTest], logs: Sequence[LogSummary], possible: Sequence[Candidate]
 ) -> Verdict:
-    bucket = job.name.partition(" - ")[0] if kind_of_job(job.name) == "unit" else ""
     named = tuple(test.name for test in tests[:_MAX_TESTS])
     names = ", ".join(named)
     root = next((candidate for candidate in possible if isinstance(candidate.entry, Traceback)), None)
@@ -130,7 +129,7 @@ def _of_tests(
     errors += [found.entry.text for found in possible if found.rule == "tests-failed"]
     error = trace.error if trace else "".join(errors[:1])
     pattern = root.pattern if root else explain(error)
-    details = {"bucket": bucket, "tests": names, "error": error, "error's class": pattern.kind if pattern else ""}
+    details = {"tests": names, "error": error}
     cause = f"The test {tests[0].name} failed" if len(tests) == 1 else f"{len(tests)} tests failed: {names}"
     if error:
         cause = f"{_first_line(cause)} {'with' if len(tests) == 1 else '— the first with'} {_first_line(error)}"
@@ -138,7 +137,7 @@ def _of_tests(
     beneath = _BENEATH_TESTS
     if not any("::" in test.name for test in tests):  # no test has started
         beneath = beneath | {"import error"}
-    if pattern is not None and not bucket and pattern.kind in beneath and not pattern.by_words:
+    if pattern is not None and kind_of_job(job.name) != "unit" and pattern.kind in beneath and not pattern.by_words:
         kind = pattern.kind
     lines: Sequence[str] = trace.lines if trace else [test.text for test in tests]
     first = next((log for log in logs if log.failed_tests), logs[0])
@@ -153,11 +152,7 @@ def _of_traceback(
 ) -> Verdict:
     pattern = candidate.pattern
     rank = _rank_of(trace.rank, trace.error, pattern, logs)
-    further = sum(len(each.tracebacks) for each in logs) - 1
-    phase = facts.phase_of(trace.frames)
-    details = {
-        "error": trace.error, "rank": _number(rank), "further tracebacks": str(further or ""), "phase": phase,
-    }  # fmt: skip
+    details = {"error": trace.error, "rank": _number(rank)}
     position = _position(candidate.log, trace)
     error = _decisive(trace, pattern)
     failure_kind = candidate.kind
@@ -174,8 +169,6 @@ def _of_traceback(
         details["peak"] = facts.peak_of(trace.message)
     elif pattern is not None:
         problem = "failed:"
-    if phase and pattern is not None:
-        problem = f"{problem[:-1]} in {phase}:"
     return Verdict(
         failure_kind, f"{process} {problem} {error}", trace.lines, position, details, rank, confidence, pattern
     )
@@ -232,7 +225,7 @@ def _rank_of(rank: int | None, text: str, pattern: LogPattern | None, logs: Sequ
 def _of_line(job: FailedJob, kind: str, candidate: Candidate, match: LineMatch, logs: Sequence[LogSummary]) -> Verdict:
     pattern, position = match.pattern, _position(candidate.log, match)
     rank = _rank_of(match.rank, match.text, pattern, logs)
-    details = {"rank": _number(rank), "pattern from": pattern.source}
+    details = {"rank": _number(rank)}
     cause = f"The log shows {pattern.finding}{_signal_name(match.text)}: {_first_line(match.text)}"
     if pattern.kind == "hang":
         return _hang(cause, match.lines, position, details, logs, _named_rank(pattern, match.text))

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from runbook_lib.errors import Refused
-from runbook_lib.recipes import issue_references
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.rows import RecipeRow
 from runbook_lib.recipes.targets import Target
@@ -222,8 +221,8 @@ def _require_own(row: RecipeRow, tests: Collection[Target], whole_rows: bool) ->
 
 
 def note(reason: str, issue: int, review: str = "") -> str:
-    """Return the text of a comment: the reason, the issue once, and the date of the review."""
-    line = _on_one_line(reason).removesuffix(f"see #{issue}").rstrip(" ,")
+    """Return the text of a comment: the reason, the issue, and the date of the review."""
+    line = _on_one_line(reason)
     tracked = f"see issue #{issue or '(new)'}{f'{REVIEW}{review}' if review else ''}."
     return f"{line} — {tracked}" if line else tracked
 
@@ -286,8 +285,15 @@ def quarantined_rows(
             comments = " ".join(_comments(row, texts[row.recipe] or ""))
             # People write the repository's own issues as owner/name#12, too.
             comments = comments.replace(f"{repository}#", " #")
-            quarantined.append(QuarantinedRow(row, issue_references.issue_of_comment(comments, repository)))
+            quarantined.append(QuarantinedRow(row, _issue_of(comments, repository)))
     return tuple(quarantined), tuple(problems)
+
+
+def _issue_of(comment: str, repository: str) -> int | None:
+    """Return the issue in people's comments: ``#12``, or the URL of an issue in this repository."""
+    url = rf"https?://[^/\s]+/{re.escape(repository)}/issues/([0-9]{{1,9}})\b"
+    match = re.search(rf"{url}|(?<![\w/])#([0-9]{{1,9}})\b", comment)
+    return int(match[1] or match[2]) if match else None
 
 
 def _comments(row: RecipeRow, text: str) -> list[str]:

@@ -1,14 +1,12 @@
 """Tests put out of CI's way and back: only scopes and one comment change, and the bytes come back."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.errors import Refused
-from runbook_lib.recipes.quarantine import gating, mark, unmark
-from runbook_lib.recipes.rows import rows
+from runbook_lib.recipes.quarantine import gating, mark, quarantined_rows, unmark
+from runbook_lib.recipes.rows import FOLDER, rows
 from runbook_lib.recipes.targets import Target
 
 HEAD = "spec:\n  model: gpt\nproducts:\n  - test_case: [x]\n    products:\n"
@@ -66,16 +64,6 @@ def test_mark_and_unmark_are_inverse(before: str, after: str) -> None:
     assert mark("r.yaml", before, X, 7) == after
     assert mark("r.yaml", after, X, 8) == after
     assert unmark("r.yaml", after, [X]) == before
-
-
-def test_a_comment_names_its_issue_once() -> None:
-    for reason, comment in (
-        ("see #7", "# Broken: see issue #7."),
-        ("hangs, see #7", "# Broken: hangs — see issue #7."),
-    ):
-        marked = mark("r.yaml", row("[mr]"), replace(X, reason=reason), 7)
-        assert [line.strip() for line in marked.splitlines() if line.strip().startswith("#")] == [comment]
-        assert unmark("r.yaml", marked, [X]) == row("[mr]")
 
 
 def test_all_rows_of_a_test_are_quarantined() -> None:
@@ -171,3 +159,17 @@ def test_any_row_comes_back_byte_for_byte(lists: list[list[str]], block: bool, n
     assert [row.case for row in after] == ["x"] * len(lists)
     assert not any(gating(it.value) for row in after for it in row.scopes)
     assert unmark("r.yaml", marked, [X]) == text
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ("", None), ("no number", None), ("a#1", None), ("other/repo#3", None),
+        ("https://github.com/other/repo/issues/7", None),
+        ("see issue #4657.", 4657), ("https://github.com/o/r/issues/12", 12),
+    ],
+)  # fmt: skip
+def test_the_issue_that_a_comment_names(told: str, expected: int | None) -> None:
+    text = row("[mr-broken]").replace("        scope", f"        # {told}\n        scope")
+    ((found,), _) = quarantined_rows({f"{FOLDER}/r.yaml": text}, "o/r")
+    assert found.issue == expected

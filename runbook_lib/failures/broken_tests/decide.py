@@ -17,7 +17,6 @@ from runbook_lib.golden import bisect_offer
 from runbook_lib.golden.bisect_offer import ImageSearches
 from runbook_lib.golden.run_choice import ChosenRun
 from runbook_lib.model import Question
-from runbook_lib.recipes import issue_references
 from runbook_lib.recipes.targets import Target
 from runbook_lib.text import edits
 from runbook_lib.world.conditions.issues import IssueFiled
@@ -144,13 +143,13 @@ def _known_issue(run: ChosenRun, target: Target) -> tuple[int, str]:
     if github is None:
         return 0, ""
     warning = ""
-    if number := target.issue or issue_references.issue_of_reason(target.reason, github.repository):
-        issue = github.issue(number)
+    if target.issue:
+        issue = github.issue(target.issue)
         if issue.is_open:
-            return number, ""
+            return target.issue, ""
         if not issue.is_pull:
-            raise Refused(f"The reason for {target} names #{number}, which is {issue.state}. Name an open issue.")
-        warning = f"#{number} is a pull request, so it does not track {target}; an issue of its own does."
+            raise Refused(f"{target} names #{target.issue}, which is {issue.state}. Name an open issue.")
+        warning = f"#{target.issue} is a pull request, so it does not track {target}; an issue of its own does."
     found = tracking.open_issue(github, target)
     return found.number if found else 0, warning
 
@@ -175,25 +174,19 @@ def open_tests(failures: Triage, decisions: NamedTests) -> dict[str, DiagnosedJo
 
 
 def questions(tests: Mapping[str, DiagnosedJob], searches: ImageSearches, run: ChosenRun) -> tuple[Question, ...]:
-    """Return a question for each open test, with the cause as the suggested reason.
-
-    For a test that also fails on the base branch, the suggested reason is that failure and its issue.
-    """
+    """Return a question for each open test, with the cause, or the failure on the base branch, as suggested reason."""
     asked = []
     for test, job in tests.items():
         cause, search = job.failure.cause, ""
         judged = searches.results.get(test, "")
         if job.on_base.state == "failing":
             judged = "The new image did not break it."
-            why, suggestion = f"{judged[:-1]}: {job.comparison}", job.on_base.sentence
-            if job.tracked:
-                suggestion = f"already failing on the base branch, see #{job.tracked.number}"
+            why, suggestion = f"{judged[:-1]}: {job.comparison}", f"already failing on {run.bump.base}"
         else:
             search = "" if judged or "::" in test else searches.offer(run.bump, test)
             offer = f"{bisect_offer.PREFIX}{search}" if search else ""
             why = f"{cause} ({job.comparison}) {judged or offer}".rstrip()
-            complete = cause.rpartition(" ")[0] if cause.endswith("…") else cause
-            suggestion = issue_references.without_issues(complete)
+            suggestion = cause.rpartition(" ")[0] if cause.endswith("…") else cause
         details = {
             "Class": job.failure.kind, "On the base branch": job.comparison, "History": job.history,
             "Advice": job.failure.next,

@@ -9,13 +9,14 @@ from typing import Any
 import gitlab_project
 import pytest
 from bisect_world import read_offer
-from bumping import REPOSITORY, World, bump_to, git, world
+from bumping import REPOSITORY, World, bump_to, decided, git, world
 from test_golden_step import REGRESSION, first_run, step05
 
 from runbook_lib.bump import push_round, readiness
 from runbook_lib.bump.readiness import Readiness
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.clients.github.models import Issue
+from runbook_lib.decisions import Decision, Decisions
 from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.failures import quarantines
@@ -41,10 +42,10 @@ TITLE = "test: mark broken tests for 26.04-py3"
 ACCEPTED = {"accept": f"{REGRESSION}: right", "confirm": "divergence"}
 
 
-def step06(at: World, *, mode: str = "publish", run_id: str = "", **told: str) -> BrokenTestFacts:
+def step06(at: World, *, mode: str = "publish", run_id: str = "", **told: Any) -> BrokenTestFacts:
     """Step 6, as its notebook runs it with these decisions and ACCEPTED; returns what it saw first."""
     step = Observed(run_id)
-    at.run(step, push_round, mode=mode, **ACCEPTED, **told)
+    at.run(step, push_round, mode=mode, **({} if "decisions" in told else ACCEPTED), **told)
     return step.facts[0]
 
 
@@ -152,7 +153,7 @@ def test_a_test_that_fails_on_the_base_branch_too_is_not_blamed_on_the_image(at:
     assert at.said("decision")[-1]["question"] == "reenable"  # a test that is quarantined on the base branch
     memory = decisions[f"moe/{MEMORY}@dgx_h100"]
     assert memory["why"].startswith("The new image did not break it: already failing on main:")
-    assert memory["suggestion"].endswith(f", see #{tracked.number}")
+    assert memory["suggestion"] == "already failing on main"
     hang = decisions[f"gpt/{HANG}@dgx_h100"]["why"]
     assert "(new with this image: the job passes in" in hang
     # The image is searched for what it broke, and for nothing else.
@@ -249,20 +250,25 @@ def test_a_flaky_test_is_reported_with_its_history_before_it_runs_again(at: Worl
 
 
 @pytest.mark.slow
-def test_an_open_issue_that_names_the_test_or_that_the_reason_names_is_used(at: World) -> None:
+def test_an_open_issue_that_names_the_test_or_that_the_decision_names_is_used(at: World) -> None:
     pull = at.github().pulls()[0].number  # it tracks nothing, and stops nothing
-    facts = step06(at, mode="preview", broken=f"{MEMORY}@dgx_h100: see #{pull}")
+    facts = step06(at, mode="preview", decisions=naming(f"{MEMORY}@dgx_h100", pull))
     assert f"#{pull} is a pull request, so it does not track moe/{MEMORY}" in shown(at, facts)
     theirs = at.github().file_issue(f"{HANG} hangs", "Since Monday.")
     step06(at, broken=f"{HANG}@dgx_h100: it hangs")
     assert "issue" not in at.effects()
     assert f"# Broken: it hangs — see issue #{theirs.number}," in git(at.checkout.path, "show", "HEAD")
     other = at.github().file_issue("Something else", "")
-    step06(at, broken=f"{MEMORY}@dgx_h100: see #{other.number}")
+    step06(at, decisions=naming(f"{MEMORY}@dgx_h100", other.number))
     assert f"see issue #{other.number}," in git(at.checkout.path, "show", "HEAD")
     at.forge.close(other.number)
     with pytest.raises(Refused, match="is closed"):
-        step06(at, broken=f"hybrid_mr_tp2_cp2@dgx_h100: see #{other.number}")
+        step06(at, decisions=naming("hybrid_mr_tp2_cp2@dgx_h100", other.number))
+
+
+def naming(test: str, issue: int) -> Decisions:
+    """A decision that a test is broken, which names its issue."""
+    return Decisions((*decided(**ACCEPTED).entries, Decision("broken", test, "it fails", issue=issue)))
 
 
 def gone(*_: object) -> None:

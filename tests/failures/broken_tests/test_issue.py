@@ -13,7 +13,6 @@ from runbook_lib.failures.broken_tests.issue import choose, marker, of_failure, 
 from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.failures.failure import Failure
 from runbook_lib.pins.bump import Bump
-from runbook_lib.recipes.issue_references import issue_of_comment, issue_of_reason, without_issues
 from runbook_lib.recipes.targets import Target
 from runbook_lib.world.conditions.issues import IssueFiled
 
@@ -111,22 +110,3 @@ def test_text_from_logs_stays_within_its_block(reason: str, lines: list[str]) ->
     fence = next(line for line in told.split("\n") if line.endswith("`text")).removesuffix("text")
     assert all(fence not in line for line in lines)
     assert len(opened) >= 2
-
-
-@pytest.mark.parametrize(
-    ("told", "expected"),
-    [
-        ("", None), ("no number", None), ("a#1", None), ("other/repo#3", None),
-        ("https://github.com/other/repo/issues/7", None),
-        ("see issue #4657.", 4657), ("https://github.com/o/r/issues/12", 12),
-    ],
-)  # fmt: skip
-def test_the_issue_that_a_comment_names(told: str, expected: int | None) -> None:
-    assert issue_of_comment(told, "o/r") == expected
-
-
-@pytest.mark.parametrize("cause", ["see #12", "issue #12", "https://github.com/o/r/issues/12", "##7 and see #8"])
-def test_a_reason_from_a_log_names_no_issue(cause: str) -> None:
-    assert issue_of_reason(without_issues(f"it hangs: {cause}"), "o/r") is None
-    assert issue_of_reason("RuntimeError: frame #11: c10::Error", "o/r") is None
-    assert issue_of_reason("hangs, see #12", "o/r") == 12
