@@ -131,6 +131,6 @@ def read_offer(text: str) -> BisectRequest:
     assert set(words[3::3]) == {"-r"}
     assert given.keys() <= {parameter.name for parameter in notebook.parameters}
     assert given.pop("site") == "SITE.yaml"
-    request = parse(Bump.parse(tag=given.pop("tag")), Site("/c", "/r"), **given)
+    request = parse(Bump.parse(tag=given.pop("tag"), mode=given.pop("mode")), Site("/c", "/r"), **given)
     assert request is not None
     return request
