@@ -6,7 +6,14 @@ Only errors that some caller distinguishes have a class of their own.
 
 
 class RunbookError(Exception):
-    """An error that its reader can fix.  Shown only as its message, never as a traceback."""
+    """An error that its reader can fix.  Shown only as its message and ``fix``, never as a traceback.
+
+    ``fix`` is how, in sentences of its own, where the message does not say it; ``--json`` prints it apart.
+    """
+
+    def __init__(self, message: str, fix: str = "") -> None:
+        super().__init__(f"{message} {fix}".rstrip())
+        self.message, self.fix = message, fix
 
     def _render_traceback_(self) -> list[str]:
         """Return the lines that IPython prints instead of a traceback."""
@@ -21,11 +28,12 @@ class Refused(RunbookError):
 
     def __init__(self, message: str, exception: str | None = None) -> None:
         self.exception = exception
+        fix = ""
         if exception is not None:
             entry = f'`- {{what: {exception}, reason: "…"}}`'
-            message += f" To proceed anyway, write under `allow:` in the bump's decisions.yaml: {entry} (an entry that "
-            message += "was made before on other evidence counts again without its `seen`)."
-        super().__init__(message)
+            fix = f"To proceed anyway, write under `allow:` in the bump's decisions.yaml: {entry} (an entry that "
+            fix += "was made before on other evidence counts again without its `seen`)."
+        super().__init__(message, fix)
 
 
 class NoSuchBranch(RunbookError):

@@ -94,29 +94,29 @@ def _run(arguments: list[str]) -> int:
         return int(runbook.main(arguments, "runbook", standalone_mode=False) or 0)
     except click.Abort:
         return 130  # the status of a program killed by SIGINT
-    except (click.ClickException, RunbookError, OSError, ModuleNotFoundError) as error:
-        if (message := _message(error)) is None:
+    except click.ClickException as error:
+        error.show()
+        message, fix = error.format_message(), "Read the help: runbook COMMAND --help"
+    except (RunbookError, OSError, ModuleNotFoundError) as error:
+        if (known := _explained(error)) is None:
             raise
-        if isinstance(error, click.ClickException):
-            error.show()
-        else:
-            print(f"runbook: {message}", file=sys.stderr)
-        if "--json" in arguments:
-            print_json({"error": {"message": message}})
-        return CANNOT_TELL
+        print(f"runbook: {known}", file=sys.stderr)
+        message, fix = known.message, known.fix
+    if "--json" in arguments:
+        print_json({"error": {"message": message, "fix": fix}})
+    return CANNOT_TELL
 
 
-def _message(error: Exception) -> str | None:
-    """Return the message of an error that its reader can fix; None for any other."""
-    if isinstance(error, click.ClickException):
-        return error.format_message()
+def _explained(error: Exception) -> RunbookError | None:
+    """Return an error that its reader can fix; None for any other."""
     if isinstance(error, RunbookError):
-        return str(error)
+        return error
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-        return "too many files are open. Raise the limit, for example with `ulimit -n 1024`, and run again."
+        fix = "Raise the limit, for example with `ulimit -n 1024`, and run again."
+        return RunbookError("too many files are open.", fix)
     if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("runbook_lib"):
-        full = "pip install 'base-image-runbook[runbooks]'"
-        return f"This command needs {error.name}, which only the full installation has: {full}"
+        fix = "Install all of it: pip install 'base-image-runbook[runbooks]'"
+        return RunbookError(f"This command needs {error.name}, which only the full installation has.", fix)
     return None
 
 

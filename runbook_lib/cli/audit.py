@@ -81,7 +81,7 @@ def verify(folder: str) -> Answer:
     root = Path(folder).expanduser().absolute() if folder else archive.default()
     problems, counts = verifying.verify(root) if os.path.isdir(root) else ([], None)
     if counts is None or (not RecordStore(root).exists and not problems):  # without a record nothing is verified
-        raise RunbookError(f"There is no archive {root}. Name its folder: runbook audit verify DIR")
+        raise RunbookError(f"There is no archive {root}.", "Name its folder: runbook audit verify DIR")
     result = f"not intact: {display.count(len(problems), 'problem')}" if problems else "intact"
     return Answer(
         int(bool(problems)),
@@ -100,7 +100,7 @@ def add(file: str) -> Answer:
         cells = [cell["cell_type"] for cell in notebook["cells"]]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunbookError(
-            f"{file} cannot be read as a notebook: {error}. Name the executed copy that papermill wrote."
+            f"{file} cannot be read as a notebook: {error}.", "Name the executed copy that papermill wrote."
         ) from error
     folder = archive.attach(archive.default(), notebook)
     report = folder / REPORT

@@ -38,8 +38,8 @@ def diff(old: str, new: str, repo: str, up_to: str, markdown: bool) -> Answer:
     before, after = _side(old, repo), _side(new, repo)
     if not before.contents and not after.contents:
         raise CannotTell(
-            f"Neither {old} nor {new} contains a golden file. Name commits of a Megatron-LM clone with --repo, or "
-            "folders that contain model/test_case/golden_values_….json."
+            f"Neither {old} nor {new} contains a golden file.",
+            "Name commits of a Megatron-LM clone with --repo, or folders with model/test_case/golden_values_….json.",
         )
     verdicts = comparison.compare(before, after, _history(old, repo, up_to))
     return Answer(int(verdicts.open), comparison.as_json(verdicts), _lines(verdicts, markdown))

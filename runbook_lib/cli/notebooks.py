@@ -48,7 +48,7 @@ def run(as_json: bool, notebook: str, arguments: tuple[str, ...]) -> Answer | in
 def _print_run(run: Mapping[str, Any] | None, folder: Path | None, message: str) -> None:
     """Print what the record of the run says, with its steps, or the error of a notebook that opened none."""
     if run is None:
-        print_json({"error": {"message": message}})
+        print_json({"error": {"message": message, "fix": ""}})
         return
     steps = [_as_json(step) for step in with_steps([run])[1:]]
     print_json({**_as_json(run), "record": str(folder), **({"steps": steps} if steps else {})})
@@ -98,8 +98,8 @@ def _copy_notebooks(folder: Path) -> None:
                 different.append(target.name)
     except OSError as error:
         raise RunbookError(
-            f"The notebooks could not be copied to {folder} ({error.strerror or error}). Name another folder: "
-            "runbook lab DIR"
+            f"The notebooks could not be copied to {folder} ({error.strerror or error}).",
+            "Name another folder: runbook lab DIR",
         ) from error
     if different:
         note = f"{folder} has different versions of {join_first(different, 3)}; they were left as they are."

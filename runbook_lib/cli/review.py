@@ -67,8 +67,8 @@ def _bump(root: Path, tag: str) -> tuple[BumpStatus, tuple[Card, ...]]:
     bumps = [bump for bump in bumps if tag in ("", bump.tag)]
     if not bumps:
         raise RunbookError(
-            f"There is no bump{f' to {tag}' if tag else ''} in {root}. `runbook status` lists them; "
-            "RUNBOOK_AUDIT names another archive."
+            f"There is no bump{f' to {tag}' if tag else ''} in {root}.",
+            "`runbook status` lists them; RUNBOOK_AUDIT names another archive.",
         )
     bumps.sort(key=lambda bump: bump.active, reverse=True)
     for bump in bumps:
@@ -83,7 +83,7 @@ def _given(folder: Path) -> dict[str, Any]:
         parameters = run.get("parameters") or {}
         if run["notebook"]["name"] == notebooks.BUMP and parameters:
             return {name: value for name, value in parameters.items() if name not in ("mode", "run_id")}
-    raise RunbookError(f"No run of bump was found in {folder}. Run it once: it asks for the decisions.")
+    raise RunbookError(f"No run of bump was found in {folder}.", "Run it once: it asks for the decisions.")
 
 
 def _file(bump: BumpStatus) -> Path:

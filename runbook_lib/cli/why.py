@@ -12,7 +12,6 @@ from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures import failed_jobs, history, read_logs
 from runbook_lib.failures.failure import Failure
-from runbook_lib.failures.patterns import ADVICE, CLASSES, CONFIDENT, LINES, WORDS
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import ci_runs
 from runbook_lib.practice import open_world
@@ -20,19 +19,14 @@ from runbook_lib.record.archive import default
 
 
 @command("why job.log")
-@click.argument("place", default="", metavar="PATH|URL")
+@click.argument("place", metavar="PATH|URL")
 @click.option("--workflow", default="", help="For a pull request: use the newest run of this workflow (default: any).")
-@click.option("--rules", is_flag=True, help="List the classes and the rules.")
-def why(place: str, workflow: str, rules: bool) -> Answer:
+def why(place: str, workflow: str) -> Answer:
     """Name the root cause of a failure.
 
     Give a log, a folder of rank logs, a zip, or the URL of a run, a job or a pull request on GitHub.
     Exit status: 0 found, 2 unknown, or the logs cannot be read.
     """
-    if rules:
-        return Answer(0, _rules(), _rule_lines())
-    if not place:
-        raise RunbookError("Name a log, a folder, a zip, or the URL of a run, a job or a pull request on GitHub.")
     failures = _failures(place, workflow)
     if not failures:
         raise RunbookError(f"{place} has no failed job.")
@@ -85,20 +79,3 @@ def _lines(document: dict[str, object]) -> Iterator[str]:
         yield textwrap.fill(advice, 116, initial_indent="  next: ", subsequent_indent="        ")
     if "history" in document:
         yield f"  {document['history']}"
-
-
-def _rules() -> dict[str, object]:
-    rules = [
-        {"id": rule.id, "class": rule.kind, "pattern": rule.pattern, "tier": rule.tier, "source": rule.source,
-         "consequence_of": list(rule.consequence_of), "advice": rule.advice or ADVICE[rule.kind]}
-        for rule in (*LINES, *WORDS)
-    ]  # fmt: skip
-    return {"confident": CONFIDENT, "classes": dict(CLASSES), "rules": rules}
-
-
-def _rule_lines() -> Iterator[str]:
-    for name, description in CLASSES.items():
-        yield f"{name}: {description}"
-        for rule in (*LINES, *WORDS):
-            if rule.kind == name:
-                yield f"  {rule.id}: {rule.finding} ({rule.source})"

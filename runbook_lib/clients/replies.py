@@ -69,7 +69,7 @@ def listing(problem: str, read: Callable[[dict[str, int]], tuple[list[T], bool, 
         if received > LARGEST_LISTING:
             raise CannotTell(f"{problem} sends more than {LARGEST_LISTING // 2**20} MB.")
         if time.monotonic() > end:
-            raise Unreachable(f"{problem} did not send all pages in {LONGEST_LISTING:.0f} s. Try again later.")
+            raise Unreachable(f"{problem} did not send all pages in {LONGEST_LISTING:.0f} s.", "Try again later.")
     raise CannotTell(f"{problem} lists more than {MAX_PAGES * PER_PAGE}, which is more than this tool reads.")
 
 

@@ -213,8 +213,9 @@ def numbers(driver: str) -> tuple[int, ...]:
     """Return the numbers in a driver's version.  Raises RunbookError if the text is not a version."""
     if not re.fullmatch(DRIVER, driver, re.ASCII):
         raise RunbookError(
-            f"{driver[:60]!r} is not a driver version. Give the complete version shown by nvidia-smi, such "
-            "as 535.104.05: the branch alone does not show if it is new enough."
+            f"{driver[:60]!r} is not a driver version.",
+            "Give the complete version shown by nvidia-smi, such as 535.104.05: the branch alone does not show if it "
+            "is new enough.",
         )
     return _key(driver)
 

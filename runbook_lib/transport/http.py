@@ -53,8 +53,9 @@ def _connections(transport: httpx.BaseTransport | None) -> Mapping[bool, httpx.C
         }
     except (ValueError, ImportError, OSError) as error:
         raise RunbookError(
-            f"No connection could be set up ({type(error).__name__}). Check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY "
-            "(http:// or https:// addresses), and SSL_CERT_FILE (a file of certificates)."
+            f"No connection could be set up ({type(error).__name__}).",
+            "Check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY (http:// or https:// addresses), and SSL_CERT_FILE (a file "
+            "of certificates).",
         ) from error
 
 

@@ -32,7 +32,8 @@ def service_address(name: str, text: str, example: str) -> str:
     if not is_private(parts.scheme, parts.hostname):
         raise RunbookError(
             f"{name} leads to {parts.hostname} over plain http://, where others on the network could read the token. "
-            f"Nothing was sent. Use its https:// URL, such as {example}."
+            "Nothing was sent.",
+            f"Use its https:// URL, such as {example}.",
         )
     return text
 

@@ -123,7 +123,7 @@ class RemoteFile:
                 secret=self._headers if address == self._origin else {}, largest=max(size, _REFUSAL), store=store,
             )  # fmt: skip
         except NoReply as error:
-            raise Unreachable(f"{host} could not be read: {error}. Try again later.") from error
+            raise Unreachable(f"{host} could not be read: {error}.", "Try again later.") from error
         if response.status_code == 200:
             stored[-1].flush()
             self.size, self._complete = stored[-1].tell(), stored[-1]

@@ -36,7 +36,7 @@ def test_wrong_usage_is_no_answer(arguments: list[str], capsys: pytest.CaptureFi
     assert main(arguments) == 2
     assert "Usage: runbook" in capsys.readouterr().err
     assert main([*arguments, "--json"]) == 2
-    assert json.loads(capsys.readouterr().out)["error"]["message"]
+    assert json.loads(capsys.readouterr().out)["error"].keys() == {"message", "fix"}
 
 
 @pytest.mark.parametrize("arguments", [["--json", "bump"], ["bump", "--json"], ["bump", "-p", "tag", "t", "--json"]])
@@ -50,4 +50,6 @@ def test_papermill_gets_the_other_arguments_of_run(arguments: list[str], monkeyp
 
 def test_errors_of_lab_are_json_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lab", "/dev/null/x", "--json"]) == 2
-    assert "runbook lab DIR" in json.loads(capsys.readouterr().out)["error"]["message"]
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["fix"] == "Name another folder: runbook lab DIR"
+    assert error["fix"] not in error["message"]

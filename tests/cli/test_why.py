@@ -46,14 +46,6 @@ def test_what_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main(["why"]) == 2
 
 
-def test_the_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["why", "--rules", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert {rule["class"] for rule in document["rules"]} <= set(document["classes"])
-    assert main(["why", "--rules"]) == 0
-    assert "gpu-memory" in capsys.readouterr().out
-
-
 def test_the_classes_are_documented() -> None:
     from runbook_lib.failures.patterns import CLASSES
 

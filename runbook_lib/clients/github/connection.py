@@ -128,7 +128,7 @@ class GitHubConnection:
             response = self._request(action, method, path, json=self.public(fields))
         except Transient as error:
             raise Unreachable(
-                f"{error} The change may have been made anyway: run the step again, which checks first."
+                str(error), "The change may have been made anyway: run the step again, which checks first."
             ) from error
         # The reply to a deletion is empty, or contains the remaining items.
         if response.status_code >= 300 or not (response.content or (method, response.status_code) == ("DELETE", 204)):
@@ -161,13 +161,15 @@ class GitHubConnection:
             pause = requested_pause(refused.headers)
             raise refusal(failed, self.repository, refused.status_code, refused.headers, text, pause) from error
         except RequestError as error:
-            raise Transient(f"{problem} cannot be reached: {error.exc}. Check the network, then try again.") from error
+            raise Transient(
+                f"{problem} cannot be reached: {error.exc}.", "Check the network, then try again."
+            ) from error
         except (GitHubException, ValueError, OverflowError) as error:  # such as an invalid Retry-After
             raise Unreachable(f"{failed}: the reply is not one of GitHub's.") from error
         response = reply.raw_response
         self.scopes = response.headers.get("X-OAuth-Scopes")
         if response.has_redirect_location:
-            raise RunbookError(f"{failed}: the repository has moved. Set GITHUB_REPOSITORY to its new name.")
+            raise RunbookError(f"{failed}: the repository has moved.", "Set GITHUB_REPOSITORY to its new name.")
         return response
 
     def _build(self, action: str, content: bytes, build: Callable[[Any], T]) -> T:
@@ -177,7 +179,7 @@ class GitHubConnection:
         """Return the error for a reply below 400 that GitHub would not send."""
         description = "an unexpected body" if response.content else "no body"
         return Unreachable(
-            f"{self._problem(action)} answered HTTP {response.status_code} with {description}. Try again later."
+            f"{self._problem(action)} answered HTTP {response.status_code} with {description}.", "Try again later."
         )
 
     def _failed(self, action: str) -> str:
@@ -191,9 +193,11 @@ def _token_for(env: Mapping[str, str], url: str) -> str:
     """Return GITHUB_TOKEN, else that of ``gh`` for this host.  Raises RunbookError if there is none."""
     token = (env.get("GITHUB_TOKEN") or _token_of_gh(url)).strip()
     if not token:
-        raise RunbookError(f"There is no token for GitHub. {LOGIN_ADVICE} {RIGHTS}")
+        raise RunbookError("There is no token for GitHub.", f"{LOGIN_ADVICE} {RIGHTS}")
     if not re.fullmatch(r"[!-~]+", token):
-        raise RunbookError("GITHUB_TOKEN contains spaces or other characters that no token has. Copy the token again.")
+        raise RunbookError(
+            "GITHUB_TOKEN contains spaces or other characters that no token has.", "Copy the token again."
+        )
     return token
 
 

@@ -33,35 +33,36 @@ def refusal(
     message = _message(text)
     if link := re.search(r"url=(https://[!-~]+)", headers.get("x-github-sso", "")):
         return RunbookError(
-            f"{failed}: the organization asks for single sign-on. Authorize the token at {link[1]} and run again."
+            f"{failed}: the organization asks for single sign-on.", f"Authorize the token at {link[1]} and run again."
         )
     if status == 429 or (status == 403 and (pause or "rate limit" in message)):
         when = f"{pause:.0f} seconds" if pause else "a few minutes"
-        return Unreachable(f"{failed}: GitHub limits the rate of this token. Try again in {when}.")
+        return Unreachable(f"{failed}: GitHub limits the rate of this token.", f"Try again in {when}.")
     if status == 401:
         return RunbookError(
-            f"{failed}: GitHub does not accept the token{message}. It is wrong, expired or revoked. {LOGIN_ADVICE} "
-            f"{RIGHTS}"
+            f"{failed}: GitHub does not accept the token{message}. It is wrong, expired or revoked.",
+            f"{LOGIN_ADVICE} {RIGHTS}",
         )
     if status == 403:
-        return NotAllowed(f"{failed}: GitHub does not allow it{message}. {_required(headers)}")
+        return NotAllowed(f"{failed}: GitHub does not allow it{message}.", _required(headers))
     if status in (400, 410) and re.search(r"\bversions?\b", message, re.IGNORECASE):
         return RunbookError(
-            f"{failed}: GitHub does not support the version of its API that this tool uses{message}. A newer release "
-            "of the tool does; an old GitHub Enterprise Server must be upgraded."
+            f"{failed}: GitHub does not support the version of its API that this tool uses{message}.",
+            "A newer release of the tool does; an old GitHub Enterprise Server must be upgraded.",
         )
     # To a classic token with none of the scopes that a request accepts, GitHub replies with 404.
     owned, accepted = headers.get("x-oauth-scopes"), headers.get("x-accepted-oauth-scopes")
     if status == 404 and owned is not None and accepted and not scopes(owned) & scopes(accepted):
-        return NotAllowed(f"{failed}: GitHub does not find it for this token{message}. {_required(headers)}")
+        return NotAllowed(f"{failed}: GitHub does not find it for this token{message}.", _required(headers))
     if status in (404, 410):
         return NotAllowed(
-            f"{failed}: GitHub does not find it{message}. Check the name {repository}, and that the token may see it: "
-            "GitHub gives the same reply for a missing object and for one that the token may not see."
+            f"{failed}: GitHub does not find it{message}.",
+            f"Check the name {repository}, and that the token may see it: GitHub gives the same reply for a missing "
+            "object and for one that the token may not see.",
         )
     if status >= 500:
-        return Transient(f"{failed}: GitHub has an internal problem (HTTP {status}){message}. Try again later.")
-    return RunbookError(f"{failed}: GitHub refuses it (HTTP {status}){message}. Correct the cause, then run again.")
+        return Transient(f"{failed}: GitHub has an internal problem (HTTP {status}){message}.", "Try again later.")
+    return RunbookError(f"{failed}: GitHub refuses it (HTTP {status}){message}.", "Correct the cause, then run again.")
 
 
 def _message(text: str) -> str:

@@ -140,8 +140,9 @@ class OciRegistry(Connection):
         if document.get("schemaVersion") != 2 and not _is_index(document):
             # Before the digest check, because the digest of an incomplete reply differs.
             raise CannotTell(
-                f"The manifest of {self.name}:{reference} has an old schema. Pull the image and push it "
-                "with a current Docker or Skopeo, which write the new schema, or choose another image."
+                f"The manifest of {self.name}:{reference} has an old schema.",
+                "Pull the image and push it with a current Docker or Skopeo, which write the new schema, or choose "
+                "another image.",
             )
         computed = "sha256:" + hashlib.sha256(answer.content).hexdigest()
         digest = wanted if by_digest else self._digest(answer.headers.get("Docker-Content-Digest", computed))
@@ -158,7 +159,8 @@ class OciRegistry(Connection):
         if hashlib.new(algorithm, answer.content).hexdigest() != expected:
             raise CannotTell(
                 f"The reply of {answer.url.host} for {self.name}@{digest} has a different digest: it is damaged or was "
-                "changed in transit. Try again; if it happens again, do not use this image, and report it."
+                "changed in transit.",
+                "Try again; if it happens again, do not use this image, and report it.",
             )
 
     def _take(self, document: Any, key: str, kind: type[T], default: T | None = None) -> T:

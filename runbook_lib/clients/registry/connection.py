@@ -57,7 +57,7 @@ class Connection:
             self._authorization = self._sign_in(answer.headers.get("WWW-Authenticate", ""))
             answer = self._request(url, headers, self._authorization)
         if answer.status_code in (401, 403):
-            raise Unreachable(f"{self.name} refuses read access (HTTP {answer.status_code}). {self._advice()}")
+            raise Unreachable(f"{self.name} refuses read access (HTTP {answer.status_code}).", self._advice())
         if "html" in answer.headers.get("Content-Type", ""):
             raise Unreachable(
                 f"{answer.url.host} replied with a web page (HTTP {answer.status_code}) instead of a registry's reply. "
@@ -66,7 +66,7 @@ class Connection:
         if answer.status_code == 404:
             return None
         if answer.status_code != 200:
-            raise Unreachable(f"{self.name} answered with an unexpected HTTP {answer.status_code}. Try again later.")
+            raise Unreachable(f"{self.name} answered with an unexpected HTTP {answer.status_code}.", "Try again later.")
         return answer
 
     def _sign_in(self, text: str) -> dict[str, str]:
@@ -83,20 +83,20 @@ class Connection:
             return header
         if realm is None:
             kind = "a password" if wants_password else "an unknown kind of login"
-            raise Unreachable(f"{self.name} requires {kind}. {self._advice()}")
+            raise Unreachable(f"{self.name} requires {kind}.", self._advice())
         # Our own scope, because the challenge's may include pushing.
         scope = f"repository:{self.repository}:pull"
         url = realm.copy_merge_params({"service": fields.get("service", ""), "scope": scope})
         secret = header if _is_private(realm) else {}
         answer = self._request(url, {"Accept": "application/json"}, secret, follow=False)
         if answer.status_code != 200:
-            raise Unreachable(f"{url.host} issued no token (HTTP {answer.status_code}). {self._advice(url)}")
+            raise Unreachable(f"{url.host} issued no token (HTTP {answer.status_code}).", self._advice(url))
         document = document_of(answer)
         if isinstance(document, dict):
             token = document.get("token") or document.get("access_token")
             if isinstance(token, str) and re.fullmatch(r"[\x21-\x7e]+", token):
                 return {"Authorization": f"Bearer {token}"}
-        raise Unreachable(f"{url.host} gave no usable token for {self.name}. Try again later.")
+        raise Unreachable(f"{url.host} gave no usable token for {self.name}.", "Try again later.")
 
     def _advice(self, token_service: httpx.URL | None = None) -> str:
         """Return advice after a refusal, by the token service if one is given."""
@@ -134,8 +134,8 @@ class Connection:
 
     def _unreachable(self, url: httpx.URL, problem: str) -> Unreachable:
         return Unreachable(
-            f"The registry {self.name} could not be read at {url.host}: {problem} "
-            "Try again later, check network and proxy, or set RUNBOOK_REGISTRY to a different URL for the registry."
+            f"The registry {self.name} could not be read at {url.host}: {problem}",
+            "Try again later, check network and proxy, or set RUNBOOK_REGISTRY to a different URL for the registry.",
         )
 
 
@@ -145,7 +145,7 @@ def document_of(answer: httpx.Response) -> Any:
         return parse_json(answer.content)
     except ValueError:
         host = answer.url.host
-        raise Unreachable(f"{host} sent something that is not JSON, or too much of it. Try again later.") from None
+        raise Unreachable(f"{host} sent something that is not JSON, or too much of it.", "Try again later.") from None
 
 
 def _web_address(text: str) -> httpx.URL | None:

@@ -105,7 +105,7 @@ def _from_entry(entry: Mapping[str, Any], path: Path) -> Credential:
     try:
         user, colon, secret = base64.b64decode(str(entry.get("auth") or ""), validate=True).decode().partition(":")
     except ValueError as error:
-        raise CannotTell(f"The credentials in {path} for this registry cannot be read. Log in again.") from error
+        raise CannotTell(f"The credentials in {path} for this registry cannot be read.", "Log in again.") from error
     if entry.get("identitytoken") or not colon:
         raise CannotTell(f"{path} contains an identity token for this registry, which is not supported.")
     return Credential(user, secret.rstrip("\0"), str(path))
