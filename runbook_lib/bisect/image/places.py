@@ -37,20 +37,6 @@ _MAX_OUTPUT = 4_000_000  # bytes from the end of an output
 
 
 @dataclass(frozen=True)
-class RunEnd:
-    """The end of a run, before its values are read.
-
-    ``problem``: why it has none, if the place is at fault.  ``error``: the last line on standard error.
-    """
-
-    status: int | None
-    node: str
-    output: list[str]
-    problem: str = ""
-    error: str = ""
-
-
-@dataclass(frozen=True)
 class LocalPlace:
     """This machine, where a user's command takes the image."""
 
@@ -67,9 +53,9 @@ class LocalPlace:
         pattern = r"\{(image|overlay|tag|restored)\}"
         return re.sub(pattern, lambda match: shlex.quote(values[match[1]]), self.request.subject)
 
-    def finish(self, run: LedgerRun, restored: Overlays) -> RunEnd:
-        """Start a run unless it is already claimed, and wait until it ends."""
-        folder, request = self.folder / "runs" / str(run.number), self.request
+    def finish(self, run: LedgerRun, restored: Overlays, folder: Path) -> str:
+        """Start a run unless it is already claimed, and wait until it ends.  Return why it has no value, if known."""
+        request = self.request
         start = files(__package__).joinpath("run.sh").read_text("utf-8")
         start = start.replace("@FOLDER@", shlex.quote(str(folder))).replace("@MINUTES@", str(request.minutes))
         make_folder(folder)
@@ -86,14 +72,10 @@ class LocalPlace:
         process.wait()
         with open(folder / "lock", "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # held by the run until it has ended
-        output, ended = _lines(folder / "output.log"), _lines(folder / "ended")
-        status = int(ended[0]) if ended else None
-        end = _end(status, output, folder / "errors.log", is_announced="{overlay}" in request.subject)
+        status = jobs.number_in(folder / "ended")
         if status is None:
-            end = replace(end, problem="it was killed before it could report its exit status")
-        elif status == 124 and not end.problem:
-            end = replace(end, problem=f"it took longer than {request.minutes} minutes")
-        return replace(end, node=end.node or os.uname().nodename)
+            return "it was killed before it could report its exit status"
+        return f"it took longer than {request.minutes} minutes" if status == 124 else ""
 
 
 @dataclass(frozen=True)
@@ -112,33 +94,28 @@ class SlurmPlace:
 
     def command(self, run: LedgerRun, restored: Overlays) -> str:
         """Return the batch file and the script that each of its nodes runs."""
-        return "\n".join(self._files(run, restored).values())
+        return "\n".join(self._files(run, restored, self.folder).values())
 
-    def finish(self, run: LedgerRun, restored: Overlays) -> RunEnd:
-        """Submit a run as a job unless that was done before, and wait until it ends."""
-        job = jobs.of_folder(self.test.test, self._results(run))
+    def finish(self, run: LedgerRun, restored: Overlays, folder: Path) -> str:
+        """Submit a run as a job unless that was done before, and wait until it ends.  Return why it has no value."""
+        job = jobs.of_folder(self.test.test, folder)
         if job.id is None:
-            (job,) = jobs.submit(self.slurm, [(job, self._files(run, restored))])  # unless Slurm knows its name
+            (job,) = jobs.submit(self.slurm, [(job, self._files(run, restored, folder))])  # unless Slurm knows its name
 
         def pause(seconds: float) -> None:
             deadline = time.monotonic() + seconds
             while job.code is None and time.monotonic() < deadline:
                 time.sleep(0.2)
 
-        (ended,) = jobs.follow(self.slurm, [job], {}, wait=True, sleep=pause)
-        if not ended.over:
-            raise Unreachable(f"Job {job.id} is still {ended.word}. Run the same command again to continue.")
-        end = _end(job.code, _lines(job.folder / "node-0.out.log"), job.folder / "node-0.err.log")
-        if ended.state == "TIMEOUT":
-            return replace(end, problem=f"it took longer than {self.request.minutes} minutes")
-        if ended.state not in ("COMPLETED", "FAILED") or job.code is None:  # its node may have failed
-            return replace(end, problem=f"Slurm reports {ended.word} for job {job.id}")
-        return end
+        (job,) = jobs.follow(self.slurm, [job], {}, wait=True, sleep=pause)
+        if not job.over:
+            raise Unreachable(f"Job {job.id} is still {job.word}. Run the same command again to continue.")
+        if job.state == "TIMEOUT":
+            return f"it took longer than {self.request.minutes} minutes"
+        is_ended = job.state in ("COMPLETED", "FAILED") and job.code is not None  # else its node may have failed
+        return "" if is_ended else f"Slurm reports {job.word} for job {job.id}"
 
-    def _results(self, run: LedgerRun) -> Path:
-        return self.folder / "runs" / str(run.number) / "1"
-
-    def _files(self, run: LedgerRun, restored: Overlays) -> Mapping[Path, str]:
+    def _files(self, run: LedgerRun, restored: Overlays, folder: Path) -> Mapping[Path, str]:
         script = overlays.script(restored, str(self.folder / "overlays")).replace("{", "{{").replace("}", "}}")
         test = self.test.test
         test = replace(test, script=script + test.script, time_limit=self.request.minutes * 60)
@@ -146,42 +123,41 @@ class SlurmPlace:
         if "@" in image:  # Enroot does not accept digests
             image = f"{image.partition('@')[0]}:{run.point.tag}"
         site = replace(self.request.site, image=WorkImage.parse(image).enroot_address)
-        return job_files(test, self.test.connections, site, self._results(run), self.tree)
+        return job_files(test, self.test.connections, site, folder, self.tree)
 
 
-def _end(status: int | None, output: list[str], errors: Path, *, is_announced: bool = True) -> RunEnd:
-    """Return the end of a run; one that is announced printed so as soon as its container was started."""
-    error = " ".join(_lines(errors)[-1:])[:200]
+def judge(request: BisectRequest, run: LedgerRun, restored: Overlays, folder: Path, problem: str) -> LedgerRun:
+    """Return a run that has ended with its value, or as invalid or lost with the reason.
+
+    ``folder`` has what it wrote; ``problem`` is why it has no value, if its place knows that.
+    """
+    status, output = jobs.number_in(folder / "ended"), _lines(folder / "node-0.out.log")
+    error = " ".join(_lines(folder / "node-0.err.log")[-1:])[:200]
     nodes = [line.removeprefix(overlays.STARTED).strip() for line in output if line.startswith(overlays.STARTED)]
-    if is_announced and not nodes:
-        return RunEnd(status, "", output, f"the container was not started (exit status {status}): {error}", error)
-    return RunEnd(status, "".join(nodes[:1]), output, "", error)
+    if not (problem or nodes) and (request.where == "slurm" or "{overlay}" in request.subject):
+        problem = f"the container was not started (exit status {status}): {error}"
+    run = replace(run, node="".join(nodes[:1])[:80])
+    invalid = overlays.invalidity(restored, output)
+    if invalid and (not problem or status == INVALID):
+        return replace(run, outcome="invalid", reason=invalid[:400])
+    if problem:
+        return replace(run, outcome="lost", reason=problem)
+    if request.metric == "exit":
+        return replace(run, outcome="value", value=float(status == 0))
+    # A test whose golden values drifted fails, but has measured values anyway.
+    if status and request.metric == "value":
+        reason = f"it failed with exit status {status}, without producing a value: {error}"
+        return replace(run, outcome="lost", reason=reason.removesuffix(": "))
+    try:
+        value = _last_number(output) if request.metric == "value" else _golden_value(folder, request.metric)
+    except RunbookError as error:
+        return replace(run, outcome="lost", reason=str(error))
+    return replace(run, outcome="value", value=value)
 
 
 def _lines(path: Path) -> list[str]:
     """Return the lines at the end of a file; none if it cannot be read."""
     return jobs.log_tail(path, _MAX_OUTPUT).decode("utf-8", "replace").splitlines()
-
-
-def judge(request: BisectRequest, run: LedgerRun, restored: Overlays, end: RunEnd, folder: Path) -> LedgerRun:
-    """Return a run with its value, or as invalid or lost with the reason."""
-    run = replace(run, node=end.node[:80])
-    invalid = overlays.invalidity(restored, end.output)
-    if invalid and (not end.problem or end.status == INVALID):
-        return replace(run, outcome="invalid", reason=invalid[:400])
-    if end.problem:
-        return replace(run, outcome="lost", reason=end.problem)
-    if request.metric == "exit":
-        return replace(run, outcome="value", value=float(end.status == 0))
-    # A test whose golden values drifted fails, but has measured values anyway.
-    if end.status and request.metric == "value":
-        reason = f"it failed with exit status {end.status}, without producing a value: {end.error}"
-        return replace(run, outcome="lost", reason=reason.removesuffix(": "))
-    try:
-        value = _last_number(end.output) if request.metric == "value" else _golden_value(folder, request.metric)
-    except RunbookError as error:
-        return replace(run, outcome="lost", reason=str(error))
-    return replace(run, outcome="value", value=value)
 
 
 def _last_number(output: list[str]) -> float:
@@ -197,7 +173,7 @@ def _last_number(output: list[str]) -> float:
 def _golden_value(folder: Path, metric: str) -> float:
     """Return the median of a metric over a run's golden files, ignoring the first half of the steps."""
     values: list[float] = []
-    for path in sorted(folder.glob("1/assets/**/*.json")):
+    for path in sorted(folder.glob("assets/**/*.json")):
         try:
             series = golden_values.parse(path.read_bytes()).series.get(metric, {})
         except (OSError, golden_values.BadGoldenFile):

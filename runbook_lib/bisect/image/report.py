@@ -8,9 +8,6 @@ from runbook_lib.checks import Evidence
 from runbook_lib.golden import plots
 from runbook_lib.text.markdown import code
 
-#: Labels of a plot, by metric.
-_LABELS = {"exit": "passed (1) or failed (0)", "iteration-time": "iteration-time in seconds, lower is better"}
-
 
 def remaining_suspects(facts: SearchFacts) -> tuple[str, ...]:
     """Return the components that could not be swapped, or whose old version could not be verified in the container."""
@@ -63,8 +60,9 @@ def plot(facts: SearchFacts) -> display.Picture | display.View:
     groups = {"\nold ".join([point.tag, *point.restored]): values for point, values in _values(facts).items()}
     if not groups:
         return display.note("No run has a value yet.")
-    request = facts.request
-    label = _LABELS.get(request.metric, f"{request.metric}, {request.direction}")
+    label = "passed (1) or failed (0)"
+    if facts.request.metric != "exit":
+        label = f"{facts.request.metric}, {facts.request.direction}"
     return plots.values_by_group(groups, label, highlighted=groups.keys() - set(facts.ledger.images))
 
 

@@ -5,6 +5,6 @@ umask 077
 exec 9>lock
 flock --nonblock 9 || exit 0
 mkdir claim 2>/dev/null || exit 0
-timeout --kill-after=30s @MINUTES@m bash command.sh >output.log 2>errors.log 9>&- </dev/null
+timeout --kill-after=30s @MINUTES@m bash command.sh >node-0.out.log 2>node-0.err.log 9>&- </dev/null
 echo $? >ended.tmp
 mv ended.tmp ended

@@ -71,9 +71,9 @@ class Searched:
                 yield Effect("run", f"{run.number}: {run.point}", "", run.image)
             elif isinstance(answer, LedgerRun):
                 restored = ledger.overlays_of(answer.point)
-                end = facts.place.finish(answer, restored)
                 folder = facts.folder / "runs" / str(answer.number)
-                run = places.judge(facts.request, answer, restored, end, folder)
+                problem = facts.place.finish(answer, restored, folder)
+                run = places.judge(facts.request, answer, restored, folder, problem)
                 ledger.write(run)
                 shown = f"{run.value:g}" if run.value is not None else f"{run.outcome}: {run.reason}"
                 print(f"Run {run.number} of at most {facts.request.runs}: {run.point}: {shown}")

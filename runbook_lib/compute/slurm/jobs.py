@@ -64,7 +64,7 @@ class SlurmJob:
     @property
     def code(self) -> int | None:
         """The exit status, written by the job itself at its end."""
-        return _number(self.folder / "ended")
+        return number_in(self.folder / "ended")
 
     @property
     def over(self) -> bool:
@@ -87,11 +87,12 @@ def attempts(results: Path, test: Workload) -> tuple[SlurmJob, ...]:
 
 def of_folder(test: Workload, folder: Path) -> SlurmJob:
     """Return a test's job with its ID, written after its submission or by the job itself at its start."""
-    number = _number(folder / "job")
-    return SlurmJob(test, folder, _number(folder / "started") if number is None else number)
+    number = number_in(folder / "job")
+    return SlurmJob(test, folder, number_in(folder / "started") if number is None else number)
 
 
-def _number(path: Path) -> int | None:
+def number_in(path: Path) -> int | None:
+    """Return the number that a job or its submission wrote to a file; None if there is none."""
     text = log_tail(path, 200).decode("utf-8", "replace").strip()
     return int(text) if text.isdecimal() else None
 

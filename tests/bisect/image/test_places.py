@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from runbook_lib.bisect.image.ledger import LedgerRun
-from runbook_lib.bisect.image.places import RunEnd, SlurmPlace, judge
+from runbook_lib.bisect.image.places import SlurmPlace, judge
 from runbook_lib.bisect.image.request import parse
 from runbook_lib.bisect.overlays import Overlay
 from runbook_lib.bisect.search import Point
@@ -22,37 +22,38 @@ REPORT = "runbook-overlay: nccl 2.29.7"
 
 
 @pytest.mark.parametrize(
-    ("metric", "end", "restored", "expected"),
+    ("metric", "status", "lines", "problem", "restored", "expected"),
     [
-        ("exit", RunEnd(0, "n", []), (), ("value", 1.0)),
-        ("exit", RunEnd(1, "n", []), (), ("value", 0.0)),
-        ("exit", RunEnd(1, "n", [], "the node failed"), (), ("lost", None)),
-        ("exit", RunEnd(None, "", [], "killed"), (), ("lost", None)),
-        ("value lower", RunEnd(0, "n", ["1.5 s", "took 2.5e1"]), (), ("value", 25.0)),
-        ("value lower", RunEnd(0, "n", ["12", REPORT, "done"]), (), ("value", 12.0)),
-        ("value lower", RunEnd(0, "n", ["nothing"]), (), ("lost", None)),
-        ("value lower", RunEnd(1, "n", ["12"]), (), ("lost", None)),
-        ("value lower", RunEnd(0, "n", ["1" + "9" * 400]), (), ("lost", None)),
-        ("exit", RunEnd(0, "n", [REPORT]), (NCCL,), ("value", 1.0)),
-        ("exit", RunEnd(0, "n", []), (NCCL,), ("invalid", None)),
-        ("exit", RunEnd(86, "n", ["runbook-invalid: nccl: pip"]), (NCCL,), ("invalid", None)),
-        ("exit", RunEnd(1, "n", [], "no container"), (NCCL,), ("lost", None)),
-        ("iteration-time lower", RunEnd(1, "n", []), (), ("value", 3.5)),
+        ("exit", 0, [], "", (), ("value", 1.0)),
+        ("exit", 1, [], "", (), ("value", 0.0)),
+        ("exit", 1, [], "the node failed", (), ("lost", None)),
+        ("value lower", 0, ["1.5 s", "took 2.5e1"], "", (), ("value", 25.0)),
+        ("value lower", 0, ["12", REPORT, "done"], "", (), ("value", 12.0)),
+        ("value lower", 0, ["nothing"], "", (), ("lost", None)),
+        ("value lower", 1, ["12"], "", (), ("lost", None)),
+        ("value lower", 0, ["1" + "9" * 400], "", (), ("lost", None)),
+        ("exit", 0, [REPORT], "", (NCCL,), ("value", 1.0)),
+        ("exit", 0, [], "", (NCCL,), ("invalid", None)),
+        ("exit", 86, ["runbook-invalid: nccl: pip"], "it failed", (NCCL,), ("invalid", None)),
+        ("exit", 1, [], "no container", (NCCL,), ("lost", None)),
+        ("iteration-time lower", 1, [], "", (), ("value", 3.5)),
     ],
 )
 def test_an_ended_run(
-    tmp_path: Path, metric: str, end: RunEnd, restored: tuple[Overlay, ...], expected: tuple[str, float | None]
-) -> None:
+    tmp_path: Path, metric: str, status: int, lines: list[str], problem: str, restored: tuple[Overlay, ...],
+    expected: tuple[str, float | None],
+) -> None:  # fmt: skip
     test = "gpt/a@dgx_h100" if metric.startswith("iteration-time") else "true"
     request = parse(Bump.parse(tag="26.05-py3"), Site("/c", "/r"), "26.04-py3", test, metric)
     assert request is not None
-    folder = tmp_path / "1/assets"
-    folder.mkdir(parents=True)
+    (tmp_path / "assets").mkdir()
     steps = {"start_step": 1, "end_step": 4, "step_interval": 1}
     values = {"iteration-time": {**steps, "values": {"1": 9, "2": 4, "3": 3, "4": 4}}}
-    (folder / "golden_values_dev_dgx_h100.json").write_text(json.dumps(values))
-    run = judge(request, LedgerRun(1, Point("26.05-py3"), "i"), restored, end, tmp_path)
-    assert (run.outcome, run.value) == expected
+    (tmp_path / "assets/golden_values_dev_dgx_h100.json").write_text(json.dumps(values))
+    (tmp_path / "ended").write_text(f"{status}\n")
+    (tmp_path / "node-0.out.log").write_text("\n".join(["runbook-started: n1", *lines]))
+    run = judge(request, LedgerRun(1, Point("26.05-py3"), "i"), restored, tmp_path, problem)
+    assert (run.outcome, run.value, run.node) == (*expected, "n1")
 
 
 class OneJob(Slurm):
@@ -84,15 +85,13 @@ class OneJob(Slurm):
 def test_the_end_of_a_job(tmp_path: Path, state: str, log: str, ended: str, problem: str) -> None:
     request = parse(Bump.parse(tag="26.05-py3"), Site("/c", str(tmp_path)), "26.04-py3", "true")
     assert request is not None
-    results = tmp_path / "runs/1/1"
-    results.mkdir(parents=True)
     for name, text in {"node-0.out.log": log, "ended": ended}.items():
-        (results / name).write_text(text)
-    slurm = OneJob(results, state)
+        (tmp_path / name).write_text(text)
+    slurm = OneJob(tmp_path, state)
     test = SelectedTest(Workload("r", "bisect", "a", "dev", "any", (), 1, 2, 60, "true"))
     place = SlurmPlace(request, tmp_path, slurm, test)
     run = LedgerRun(1, Point("26.05-py3"), "registry.example/a:26.05-py3")
-    end = place.finish(run, ())
-    assert (end.problem, end.node, end.status) == (problem, "n1" * bool(log), int(ended) if ended else None)
-    assert place.finish(run, ()) == end
+    for _ in range(2):
+        found = place.finish(run, (), tmp_path)
+        assert judge(request, run, (), tmp_path, found).reason == problem
     assert slurm.submitted == 1

@@ -74,7 +74,7 @@ def test_each_run_is_a_job_and_a_killed_notebook_finds_its_own(
     starts = len(world.starts)
     assert kill_search(lambda: world.go(world.plan_slurm()), until=lambda: len(world.starts) > starts)
     plan = world.plan_slurm()
-    for file in plan.folder.glob("runs/*/1/job"):
+    for file in plan.folder.glob("runs/*/job"):
         file.unlink()
     world.assert_complete()
     wait_until(lambda: real.ask("squeue", "-h") == "")
