@@ -76,9 +76,8 @@ def _month(name: str) -> str:
     "--driver", "given", multiple=True, metavar="VERSION",
     help="A driver such as 535.104.05, or a list of them; repeatable.",
 )  # fmt: skip
-@click.option("--workstation", is_flag=True, help="The GPUs are not data-center GPUs.")
-def driver(tag: str, given: tuple[str, ...], workstation: bool) -> Answer:
-    """Show which driver an image needs, and whether the given drivers support it.
+def driver(tag: str, given: tuple[str, ...]) -> Answer:
+    """Show which driver an image needs on data-center GPUs, and whether the given drivers support it.
 
     TAG is an image, or a tag of nvcr.io/nvidia/pytorch such as 26.04-py3.  If the registry cannot be read, the
     documentation of the tag decides, if there is any.  Exit status: 0 all do, possibly with the compatibility package,
@@ -93,7 +92,7 @@ def driver(tag: str, given: tuple[str, ...], workstation: bool) -> Answer:
             raise
         found, sentence = documented
         remark = f"{error} {sentence}"
-    results = judge(found, drivers, data_center=not workstation)
+    results = judge(found, drivers)
     status = 0 if all(requirement.driver for requirement in requirements(found)) else 2
     if drivers:
         status = EXIT_STATUS[worst(results)]

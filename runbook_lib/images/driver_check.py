@@ -41,12 +41,12 @@ def listed_drivers(text: str, origin: str = VARIABLE) -> list[str]:
     return sorted(set(drivers))
 
 
-def judge(image: Image, drivers: Sequence[str], *, data_center: bool = True) -> tuple[DriverResult, ...]:
+def judge(image: Image, drivers: Sequence[str]) -> tuple[DriverResult, ...]:
     """Judge each driver for each group of platforms with the same requirement."""
     results = []
     for requirement, platforms in requirements(image).items():
         for driver in drivers:
-            results.append(DriverResult(platforms, driver, requirement.judge(driver, data_center=data_center)))
+            results.append(DriverResult(platforms, driver, requirement.judge(driver)))
     return tuple(results)
 
 

@@ -131,7 +131,7 @@ class DriverRequirement:
             sentence += f"; on data-center GPUs {listed} will do, by the compatibility package"
         return _judgement("runs", sentence, *sources)
 
-    def judge(self, driver: str, *, data_center: bool = True) -> DriverJudgement:
+    def judge(self, driver: str) -> DriverJudgement:
         """Judge a driver such as ``535.104.05``. Raises RunbookError if it is not such a version."""
         version, rule = numbers(driver), RULES.get(self.cuda)
         if rule and version >= _key(rule.needs):
@@ -147,11 +147,7 @@ class DriverRequirement:
             return DriverJudgement("unknown", reason)
         judgement = self._by_package(driver, rule)
         if judgement is None:
-            clause = f"R{_branch(driver)} is not named for the compatibility package"
-            judgement = self._without_package(driver, rule, clause, may_start=True)
-        elif judgement.verdict == _PACKAGED and not data_center:
-            clause = "the compatibility package is for data-center GPUs only"
-            judgement = self._without_package(driver, rule, clause, may_start=not rule.required)
+            judgement = self._without_package(driver, rule)
         if judgement.verdict == _PACKAGED or version < _key(self._starts):
             return judgement
         minor = _judgement(
@@ -201,10 +197,10 @@ class DriverRequirement:
             return _judgement(_PACKAGED, f"{support} branch R{branch}", GUIDE)
         return None
 
-    def _without_package(self, driver: str, rule: DriverRule, clause: str, *, may_start: bool) -> DriverJudgement:
+    def _without_package(self, driver: str, rule: DriverRule) -> DriverJudgement:
         """Return ``unknown`` if minor-version compatibility may apply, else the verdict that the driver is too old."""
-        reason = f"CUDA {self.cuda} {_needs(rule)}, and {clause}"
-        if may_start and numbers(driver) >= _key(self._starts):
+        reason = f"CUDA {self.cuda} {_needs(rule)}, and R{_branch(driver)} is not named for the compatibility package"
+        if numbers(driver) >= _key(self._starts):
             return _judgement("unknown", f"It is unknown if driver {driver} is enough: {reason}", rule.source, GUIDE)
         return _judgement("does not run", f"Driver {driver} is too old: {reason}", rule.source, GUIDE)
 

@@ -27,9 +27,8 @@ SAME = image(amd64=CUDA_12_9, arm64=CUDA_12_9)
         ([], 0, "CUDA 13.2 comes with driver 595; on data-center GPUs R535, R570, R580 or R590 will do"),
         (["--driver", "595.45.04"], 0, "- 595.45.04: runs. Driver 595.45.04 runs CUDA 13.2"),
         (["--driver", "535.104.05"], 0, "- 535.104.05: runs by the compatibility package."),
-        (["--driver", "535.104.05", "--workstation"], 1, "- 535.104.05: does not run."),
-        (["--driver", "580.65.06", "--workstation"], 2, "- 580.65.06: unknown."),
-        (["--driver", "580.65.06, 550.54.14\n", "--workstation"], 1, "- 550.54.14: does not run."),
+        (["--driver", "585.1"], 2, "- 585.1: unknown."),
+        (["--driver", "580.65.06, 550.54.14\n"], 1, "- 550.54.14: does not run."),
     ],
 )
 def test_the_command_answers_by_its_status(

@@ -12,26 +12,24 @@ CUDA_12_9 = DriverRequirement("12.9", "575.51.03")
 CUDA_13_2 = DriverRequirement("13.2", "595.45.04")
 
 
-#: For each image the drivers with the same verdicts, on data-center GPUs and elsewhere.
+#: For each image the drivers with the same verdict.
 DRIVERS = {
     CUDA_12_9: {
-        # 575 or later runs it, on any GPU.
-        (RUNS, RUNS): "575.51.02 575.57.08 580.65.06 615.31",
+        RUNS: "575.51.02 575.57.08 580.65.06 615.31",
         # By the package, from the named driver of each branch on; of R570 only NVIDIA's guide says so.
-        (PACKAGE, NO): "470.57.02 525.85.12 535.86.10 545.23.08 570.124.06",
+        PACKAGE: "470.57.02 525.85.12 535.86.10 545.23.08 570.124.06",
         # Older ones of these branches, branches that are not forward compatible, and those too old for the package.
-        (NO, NO): "470.56.99 470.42.01 525.84 535.85.99 545.22 418.226.00 440.118.02 510.108.03 530.41.03 545.0 "
+        NO: "470.56.99 470.42.01 525.84 535.85.99 545.22 418.226.00 440.118.02 510.108.03 530.41.03 545.0 "
         "555.58.02 560.35.03 515.105.01 495.29.05 390.157",
         # Of these no source says anything.
-        (UNKNOWN, UNKNOWN): "550.163.01 565.57.01",
+        UNKNOWN: "550.163.01 565.57.01",
     },
     CUDA_13_2: {
-        (RUNS, RUNS): "595.45.04 610.43.02",
+        RUNS: "595.45.04 610.43.02",
+        PACKAGE: "590.48.01 580.65.06 570.86.15 535.54.03",
         # Minor-version compatibility reaches down to 580; what an image then lacks nobody says.
-        (PACKAGE, UNKNOWN): "590.48.01 580.65.06",
-        (UNKNOWN, UNKNOWN): "585.1",
-        (PACKAGE, NO): "570.86.15 535.54.03",
-        (NO, NO): "575.57.08 550.54.14 470.57.02",
+        UNKNOWN: "585.1",
+        NO: "575.57.08 550.54.14 470.57.02",
     },
 }
 
@@ -39,9 +37,9 @@ DRIVERS = {
 @pytest.mark.parametrize("needed", DRIVERS)
 def test_the_verdict_on_each_driver(needed: DriverRequirement) -> None:
     for expected, drivers in DRIVERS[needed].items():
-        for driver in drivers.split():
-            found = tuple(needed.judge(driver, data_center=is_one).verdict for is_one in (True, False))
-            assert found == expected, driver
+        assert {driver: needed.judge(driver).verdict for driver in drivers.split()} == dict.fromkeys(
+            drivers.split(), expected
+        )
 
 
 #: Release → the lowest driver that runs it, and one that is too old.
@@ -56,7 +54,7 @@ LOWEST = """
 def test_other_releases() -> None:
     for row in LOWEST.split(","):
         cuda, lowest, too_old = row.split()
-        assert DriverRequirement(cuda).judge(lowest, data_center=False).verdict == RUNS, cuda
+        assert DriverRequirement(cuda).judge(lowest).verdict == RUNS, cuda
         assert DriverRequirement(cuda).judge(too_old).verdict == NO, cuda
 
 

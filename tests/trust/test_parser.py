@@ -101,7 +101,7 @@ BOUNDED = (
 )  # fmt: skip
 #: Modules that read what this library, or the person who runs it, has written.
 OWN = (
-    "clients/registry/credentials.py", "clients/github/connection.py", "text/user_file.py", "golden/priors.py",
+    "clients/github/connection.py", "text/user_file.py", "golden/priors.py",
     "golden/history.py", "record/recorder.py", "record/journal.py", "bisect/image/ledger.py", "notebook/form_views.py",
     "notebook/child_main.py", "practice/forge.py", "practice/values.py", "practice/store.py", "practice/second_ci.py",
 )  # fmt: skip

@@ -13,7 +13,6 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from runbook_lib.clients.registry.connection import Connection, document_of, parse_address
-from runbook_lib.clients.registry.credentials import Credential, docker, ngc
 from runbook_lib.errors import CannotTell, Unreachable
 from runbook_lib.images.reference import LONGEST_TAG, Image, ImageRef, PlatformImage
 from runbook_lib.transport.http import join
@@ -40,22 +39,19 @@ class OciRegistry(Connection):
         """Return the repository of ``ref``, at RUNBOOK_REGISTRY or else at its own registry.  Sends nothing yet.
 
         RUNBOOK_REGISTRY is the URL for every registry, or a comma-separated list of ``nvcr.io=https://…``.
-        NGC_API_KEY is for images of nvcr.io, which issued it; at another address for them, the credentials of ``docker
-        login`` for that address come first.  For any other image the files and helpers of ``docker login`` are used.
+        NGC_API_KEY is for images of nvcr.io, which issued it; at the one address that RUNBOOK_REGISTRY names,
+        RUNBOOK_REGISTRY_PASSWORD (``user:password``) comes first.
         """
         override = _override(ref.registry, env)
         hub = ref.registry == "docker.io"
         address = override or httpx.URL(f"https://{_HUB if hub else ref.registry}/")
         repository = f"library/{ref.repository}" if hub and "/" not in ref.repository else ref.repository
-        key = env.get("NGC_API_KEY", "").strip() if ref.registry == "nvcr.io" else ""
-
-        def find() -> Credential:
-            if key and address.host == ref.registry:
-                return ngc(key)
-            stored = docker(address.netloc.decode(), repository, env)
-            return ngc(key) if key and not stored.secret else stored
-
-        return cls(address, repository, find, transport=transport, sleep=sleep)
+        login, source = "", ""
+        if ref.registry == "nvcr.io" and (key := env.get("NGC_API_KEY", "").strip()):
+            login, source = f"$oauthtoken:{key}", "NGC_API_KEY"
+        if override and "," not in env["RUNBOOK_REGISTRY"] and env.get("RUNBOOK_REGISTRY_PASSWORD"):
+            login, source = env["RUNBOOK_REGISTRY_PASSWORD"].strip(), "RUNBOOK_REGISTRY_PASSWORD"
+        return cls(address, repository, login, source, transport=transport, sleep=sleep)
 
     def image(self, reference: str) -> Image | None:
         manifest = self._manifest(reference)

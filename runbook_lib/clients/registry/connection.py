@@ -4,14 +4,13 @@ Nothing here knows about manifests.  Standards: the OCI distribution specificati
 challenge of the distribution project, used by nvcr.io and most others.
 """
 
-import functools
+import base64
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import httpx
 
-from runbook_lib.clients.registry.credentials import Credential
 from runbook_lib.clients.replies import parse_json
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.transport import urls
@@ -23,17 +22,17 @@ _LARGEST = 4 * 2**20  # bytes; the specification lets a registry refuse larger m
 class Connection:
     """GET requests to one repository.
 
-    ``find`` is called when the registry wants credentials; the result goes to the registry and to its token service,
-    over TLS, and nowhere else.  A registry at plain HTTP gets nothing, nor does its token service: somebody else may
-    have replied in its place.
+    ``login`` is a user name and password, ``user:password``, from the variable ``source``.  It goes to the registry and
+    to its token service, when they ask for it, over TLS, and nowhere else.  A registry at plain HTTP gets nothing, nor
+    does its token service: somebody else may have replied in its place.
     """
 
     def __init__(
-        self, address: httpx.URL, repository: str, find: Callable[[], Credential] = Credential, *,
+        self, address: httpx.URL, repository: str, login: str = "", source: str = "", *,
         transport: httpx.BaseTransport | None = None, sleep: Callable[[float], None] | None = None,
     ) -> None:  # fmt: skip
         self.address, self.repository = address, repository
-        self._credentials = functools.cache(find)
+        self._login, self._source = login, source
         self._authorization: dict[str, str] = {}
         self._client = Client(address, _LARGEST, transport=transport, sleep=sleep)
 
@@ -74,7 +73,9 @@ class Connection:
 
         Credentials are sent over TLS only, for a challenge that came over TLS.
         """
-        header = self._credentials().header if _is_private(self.address) else {}
+        header = {}
+        if self._login and _is_private(self.address):
+            header["Authorization"] = "Basic " + base64.b64encode(self._login.encode()).decode()
         bearer = re.search(r"\bBearer\s+(.*)", text, re.IGNORECASE)
         fields = dict(re.findall(r'(?<!\w)(\w+)="([^"]*)"', bearer[1])) if bearer else {}
         realm = _web_address(fields.get("realm", ""))
@@ -100,23 +101,18 @@ class Connection:
 
     def _advice(self, token_service: httpx.URL | None = None) -> str:
         """Return advice after a refusal, by the token service if one is given."""
-        host, credential = self.address.netloc.decode(), self._credentials()
+        host = self.address.netloc.decode()
         for url in (self.address, token_service):
             if url and not _is_private(url):
                 return (
                     f"No credentials were sent, because {url.netloc.decode()} uses plain HTTP, where anybody "
                     "may read them or answer in its place: set RUNBOOK_REGISTRY to an https:// address of the registry."
                 )
-        if not credential.secret:
-            return (
-                f"{credential.problem} If the image is not public, set NGC_API_KEY to a key with access, or for a "
-                f"registry other than NVIDIA's: docker login {host}."
-            ).lstrip()
-        if credential.source == "NGC_API_KEY":
-            return "Renew NGC_API_KEY, or unset it: a public image needs none."
+        if self._login:
+            return f"Renew {self._source}, or unset it: a public image needs none."
         return (
-            f"The credentials come from {credential.source}: docker login {host} renews them, docker "
-            f"logout {host} removes them; a public image needs none."
+            "If the image is not public, set NGC_API_KEY to a key with access; for another registry or a mirror, "
+            f"RUNBOOK_REGISTRY to https://{host} and RUNBOOK_REGISTRY_PASSWORD to user:password."
         )
 
     def _request(

@@ -4,14 +4,12 @@ import base64
 import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import httpx
 import pytest
 import registry_server as images
 
 from runbook_lib.clients.registry.client import OciRegistry
-from runbook_lib.clients.registry.credentials import docker
 from runbook_lib.errors import CannotTell, Unreachable
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.images.tags.ngc import NgcTag
@@ -187,10 +185,12 @@ MIRROR, PLAIN = "https://mirror.example.com", "http://mirror.example.com:5000"
         ("nvcr.io", "", "https://auth.example.com/token", False, KEY),
         ("nvcr.io", MIRROR, f"{MIRROR}/token", False, KEY),
         ("nvcr.io", "http://127.0.0.1:5000", "http://127.0.0.1:5000/token", False, KEY),
-        # A mirror has its own credentials, which come first.
+        # A mirror has its own password, which comes first, and is for that one alone.
         ("nvcr.io", "", "https://nvcr.io/token", True, KEY),
         ("nvcr.io", MIRROR, f"{MIRROR}/token", True, LOGIN),
-        ("ghcr.io", MIRROR, f"{MIRROR}/token", True, LOGIN),
+        ("ghcr.io", f"ghcr.io={MIRROR}", f"{MIRROR}/token", True, LOGIN),
+        ("ghcr.io", "", "https://auth.example.com/token", True, None),
+        ("ghcr.io", f"ghcr.io={MIRROR},nvcr.io=https://m.example.com", f"{MIRROR}/token", True, None),
         # NVIDIA's key is for images of nvcr.io alone.
         ("ghcr.io", "", "https://auth.example.com/token", False, None),
         ("ghcr.io", MIRROR, f"{MIRROR}/token", False, None),
@@ -200,22 +200,25 @@ MIRROR, PLAIN = "https://mirror.example.com", "http://mirror.example.com:5000"
     ],
 )
 def test_which_credentials_the_token_service_gets(
-    fake: Fake, tmp_path: Path, registry: str, address: str, realm: str, logged_in: bool, sent: str | None
+    fake: Fake, registry: str, address: str, realm: str, logged_in: bool, sent: str | None
 ) -> None:
     fake.answers["*"] = challenge(realm)
-    env = {"RUNBOOK_REGISTRY": address, "NGC_API_KEY": " secret\n", "HOME": str(tmp_path)}
+    env = {"RUNBOOK_REGISTRY": address, "NGC_API_KEY": " secret\n"}
     if logged_in:
-        hosts = ("nvcr.io", "ghcr.io", "mirror.example.com", "mirror.example.com:5000")
-        env |= login(tmp_path, {"auths": dict.fromkeys(hosts, AUTH)})
+        env["RUNBOOK_REGISTRY_PASSWORD"] = "ada:pass:word\n"
     ref = ImageRef.parse(f"{registry}/nvidia/pytorch:1")
     transport = httpx.MockTransport(fake.handle)
     assert OciRegistry.connect(ref, env, transport=transport).tags() == ["26.04-py3"]
     assert [request.headers.get("Authorization") for request in fake.tokens] == [sent]
     assert {request.headers.get("Authorization") for request in fake.asked} <= {None, "Bearer let-me-in"}
-    if address == PLAIN:
-        fake.answers["/token"] = httpx.Response(401)
-        with pytest.raises(Unreachable, match=r"No credentials were sent.*mirror\.example\.com:5000.*HTTP"):
-            OciRegistry.connect(ref, env, transport=transport).tags()
+    fake.answers["/token"] = httpx.Response(401)
+    with pytest.raises(Unreachable) as refused:
+        OciRegistry.connect(ref, env, transport=transport).tags()
+    named = {KEY: "Renew NGC_API_KEY", LOGIN: "Renew RUNBOOK_REGISTRY_PASSWORD"}.get(sent or "", "set NGC_API_KEY")
+    assert ("No credentials were sent, because mirror.example.com:5000" if address == PLAIN else named) in (
+        refused.value.fix
+    )
+    assert not any(secret in str(refused.value) for secret in ("secret", "pass:word"))
 
 
 def test_a_blob_on_another_host_gets_no_credentials(fake: Fake) -> None:
@@ -260,89 +263,20 @@ def test_a_token_service_that_redirects_is_not_followed(fake: Fake) -> None:
     assert {request.url.host for request in fake.requests} == {"nvcr.io"}
 
 
-# Credentials of docker login and its kin
-
-
-def ghcr(fake: Fake, env: dict[str, str]) -> OciRegistry:
-    ref = ImageRef.parse("ghcr.io/coreweave/ml-containers/torch:1")
-    return OciRegistry.connect(ref, env, transport=httpx.MockTransport(fake.handle), sleep=fake.slept.append)
-
-
-def login(folder: Path, document: object) -> dict[str, str]:
-    """An environment whose Docker configuration says that."""
-    (folder / "config.json").write_text(document if isinstance(document, str) else json.dumps(document))
-    return {"DOCKER_CONFIG": str(folder), "PATH": str(folder)}
-
-
-AUTH = {"auth": base64.b64encode(b"ada:pass:word").decode()}
-
-
-def test_where_credentials_of_docker_login_are_found(tmp_path: Path) -> None:
-    other = {"auth": base64.b64encode(b"eve:no").decode()}
-    for name in ("ghcr.io", "https://ghcr.io", "https://ghcr.io/v2/", "ghcr.io/a", "ghcr.io/a/b"):
-        env = login(tmp_path, {"auths": {"ghcr.io/other": other, "nvcr.io": other, name: AUTH}})
-        assert docker("ghcr.io", "a/b", env).user == "ada", name
-    env = login(tmp_path, {"auths": {"ghcr.io": other, "ghcr.io/a": other, "ghcr.io/a/b": AUTH}})
-    for repository, user in (("a/b", "ada"), ("a/b/c", "ada"), ("a/c", "eve"), ("b", "eve")):
-        assert docker("ghcr.io", repository, env).user == user  # the most exact entry
-    assert not docker("nvcr.io", "a/b", env).secret
-    (tmp_path / ".config/containers").mkdir(parents=True)  # podman's
-    (tmp_path / ".config/containers/auth.json").write_text(json.dumps({"auths": {"ghcr.io": AUTH}}))
-    found = docker("ghcr.io", "a/b", {"HOME": str(tmp_path)})
-    assert (found.user, found.secret) == ("ada", "pass:word")
-    assert "pass" not in repr(found)
-
-
-@pytest.mark.parametrize(
-    ("document", "said"),
-    [
-        ("{", "config.json could not be read for credentials: it is not JSON"),
-        ([], ""),
-        ({"auths": 1, "credHelpers": [], "credsStore": 1}, ""),
-        ({"auths": {"ghcr.io": {}}}, ""),
-        ({"auths": {"ghcr.io": {"auth": "ä"}}}, "cannot be read"),
-        ({"auths": {"ghcr.io": {"auth": AUTH["auth"], "identitytoken": "x"}}}, "an identity token"),
-        ({"credHelpers": {"ghcr.io": "../evil"}}, "to the helper '../evil': not asked"),
-        ({"auths": {"ghcr.io": {}}, "credsStore": "desktop"}, "to the helper 'desktop': not asked"),
-    ],
-)
-def test_credentials_that_cannot_be_used_do_not_hide_what_is_public(
-    fake: Fake, tmp_path: Path, document: object, said: str
-) -> None:
-    fake.answers["*"] = challenge("https://ghcr.io/token")
-    env = login(tmp_path, document)
-    assert ghcr(fake, env).tags() == ["26.04-py3"]
-    assert "Authorization" not in fake.tokens[0].headers
-    fake.answers["/token"] = httpx.Response(403)
-    with pytest.raises(Unreachable, match="docker login ghcr") as refused:
-        ghcr(fake, env).tags()
-    assert said in str(refused.value)
-
-
-def test_a_registry_that_requires_a_password_gets_it_only_over_tls(fake: Fake, tmp_path: Path) -> None:
+def test_a_registry_that_requires_a_password_gets_it_only_over_tls(fake: Fake) -> None:
     def handle(request: httpx.Request) -> httpx.Response:
         if "Authorization" in request.headers:
             return httpx.Response(200, json={"tags": ["a"]})
         return httpx.Response(401, headers={"WWW-Authenticate": 'Basic realm="x"'})
 
     fake.answers["*"] = handle
-    env = login(tmp_path, {"auths": {"ghcr.io": AUTH, "plain.example.com": AUTH}})
-    assert ghcr(fake, env).tags() == ["a"]
+    env = {"RUNBOOK_REGISTRY_PASSWORD": "ada:pass:word"}
+    assert fake.registry(RUNBOOK_REGISTRY=MIRROR, **env).tags() == ["a"]
     sent = len(fake.asked)
-    with pytest.raises(Unreachable, match=r"password\. No credentials were sent.*plain\.example\.com"):
-        ghcr(fake, {**env, "RUNBOOK_REGISTRY": "http://plain.example.com"}).tags()
+    with pytest.raises(Unreachable, match=r"password\. No credentials were sent.*mirror\.example\.com"):
+        fake.registry(RUNBOOK_REGISTRY=PLAIN, **env).tags()
     assert len(fake.asked) == sent + 1
     assert all("Authorization" not in request.headers for request in fake.requests if request.url.scheme == "http")
-
-
-def test_credentials_that_are_not_accepted_are_named_by_where_they_stand(fake: Fake, tmp_path: Path) -> None:
-    fake.answers["*"] = challenge("https://ghcr.io/token")
-    fake.answers["/token"] = httpx.Response(401)
-    with pytest.raises(Unreachable, match=r"come from .*config\.json: docker login ghcr\.io renews them"):
-        ghcr(fake, login(tmp_path, {"auths": {"ghcr.io": AUTH}})).tags()
-    with pytest.raises(Unreachable, match="Renew NGC_API_KEY") as refused:
-        fake.registry(NGC_API_KEY="secret").tags()
-    assert "secret" not in str(refused.value)
 
 
 # What goes wrong
