@@ -111,8 +111,8 @@ def test_caches_that_two_nodes_share_need_a_mount(every: list[Workload]) -> None
         return (it for it in every if (it.platform, it.nodes) == (platform, nodes) and "nightly" in it.scopes)
 
     data = replace(SITE, mounts=(("/shared/data", "/mnt/artifacts", "ro"),))
-    lacks = [selection.unmounted(data, it, "") for it in nightly("dgx_gb200", 2)]
+    lacks = [selection.unmounted(data, SelectedTest(it)) for it in nightly("dgx_gb200", 2)]
     assert ["/lustre/fsw" in sentence for sentence in lacks] == [True] * 65
     cache = replace(data, mounts=(*data.mounts, ("/shared/cache", "/lustre")))
-    assert not any(selection.unmounted(cache, it, "") for it in nightly("dgx_gb200", 2))
-    assert not any(selection.unmounted(data, it, "") for it in nightly("dgx_h100", 1))
+    assert not any(selection.unmounted(cache, SelectedTest(it)) for it in nightly("dgx_gb200", 2))
+    assert not any(selection.unmounted(data, SelectedTest(it)) for it in nightly("dgx_h100", 1))

@@ -8,7 +8,7 @@ from typing import Literal
 from runbook_lib import display
 from runbook_lib.compute.slurm.client import OVER
 from runbook_lib.compute.slurm.jobs import GONE, SlurmJob, log_tail
-from runbook_lib.compute.slurm.selection import config_of, expected_names
+from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.errors import CannotTell
 from runbook_lib.failures import read_logs
 from runbook_lib.failures.failure import FailedJob, Failure
@@ -98,23 +98,19 @@ class MatrixOutcome:
         return shown + display.notes(sentences)
 
 
-def conclude(job: SlurmJob, texts: Mapping[str, str | None]) -> MatrixOutcome:
-    """Return the outcome of a test.  ``texts`` are the commit's settings and golden files by path."""
+def conclude(job: SlurmJob, entry: SelectedTest) -> MatrixOutcome:
+    """Return the outcome of a test's job."""
     if not job.over:
         return MatrixOutcome(job)
-    path = config_of(job.test)
-    old = {name.removeprefix(path.removesuffix("model_config.yaml")): text for name, text in texts.items()}
-    judgements, written = _golden_values(job, old, texts.get(path))
-    missing = tuple(name for name in expected_names(job.test, texts) if name not in written)
+    judgements, written = _golden_values(job, entry)
+    missing = tuple(name for name in entry.golden if name not in written)
     if job.state == "COMPLETED" and not missing:
         return MatrixOutcome(job, None, judgements)
     is_unchanged = not missing and {judgement.verdict for judgement in judgements} <= {"unchanged"}
-    return MatrixOutcome(job, _failure(job, texts.get(path), is_unchanged=is_unchanged), judgements, missing)
+    return MatrixOutcome(job, _failure(job, entry.config, is_unchanged=is_unchanged), judgements, missing)
 
 
-def _golden_values(
-    job: SlurmJob, old: Mapping[str, str | None], config: str | None
-) -> tuple[tuple[Judgement, ...], set[str]]:
+def _golden_values(job: SlurmJob, entry: SelectedTest) -> tuple[tuple[Judgement, ...], set[str]]:
     """Return the judgement of each golden file that a test wrote, and the names of all that it wrote."""
     test = job.test
     judgements: list[Judgement] = []
@@ -130,7 +126,8 @@ def _golden_values(
             continue
         written.add(file.file)
         if file.environment == test.environment:
-            judgements.append(judge(f"{test.model}/{test.case}/{file.file}", old.get(file.file), text, config))
+            name = f"{test.model}/{test.case}/{file.file}"
+            judgements.append(judge(name, entry.golden.get(file.file), text, entry.config))
     return tuple(judgements), written
 
 

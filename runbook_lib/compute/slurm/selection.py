@@ -1,7 +1,8 @@
 """The tests from a commit's recipes to run on a cluster, with settings and golden files, and the obstacles to each."""
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from runbook_lib.compute.slurm.batch_files import INSIDE
 from runbook_lib.compute.slurm.site import Site
@@ -22,39 +23,42 @@ _DATA, _SHARED_BY_NODES = "/mnt/artifacts", ("/lustre/fsw", "/workspace/data")
 
 @dataclass(frozen=True)
 class SelectedTest:
-    """A test with its requirements; ``obstacle`` is the reason why it cannot run, empty if it can."""
+    """A test with its requirements and files; ``obstacle`` is the reason why it cannot run, empty if it can.
+
+    ``config`` is the text of its settings, None if there are none.  ``golden`` are the texts of its golden files on its
+    platform by name, including a resumed training's: it should write the same.
+    """
 
     test: Workload
     connections: Connections = NO_CONNECTIONS
     obstacle: str = ""
+    config: str | None = None
+    golden: Mapping[str, str | None] = field(default_factory=dict)
 
 
-def read_commit_tests(
-    branch: BumpBranch, site: Site, words: str
-) -> tuple[tuple[SelectedTest, ...], Mapping[str, str | None], list[str]]:
-    """Return the tests that ``words`` select in the recipes, their settings and golden files by path, and warnings.
+def read_commit_tests(branch: BumpBranch, site: Site, words: str) -> tuple[tuple[SelectedTest, ...], list[str]]:
+    """Return the tests that ``words`` select in the recipes, and warnings.
 
     Raises Refused for a test that does not exist.
     """
     paths = commit_changes.list_files(branch.checkout, branch.start, rows.FOLDER, file_names.FOLDER)
     candidates, warnings = read_tests(branch.texts([path for path in paths if path.startswith(rows.FOLDER)]))
     workloads = select(candidates, words, site.platform, branch.bump.image_type)
-    settings = branch.texts({config_of(test) for test in workloads})
+    golden = {workload.name: _golden_files(workload, paths) for workload in workloads}
+    texts = branch.texts({*map(config_of, workloads), *itertools.chain.from_iterable(golden.values())})
     tests: dict[str, SelectedTest] = {}
-    golden: set[str] = set()
     for workload in workloads:
-        config = settings[config_of(workload)]
         if workload.name in tests:
             warnings.append(f"{workload.recipe} has {workload} once more; only the first is run.")
             continue
-        test = prepare(workload, config, site)
-        tests[workload.name] = replace(test, obstacle=test.obstacle or unmounted(site, workload, config or ""))
-        golden.update(golden_files(workload, paths))
-    return tuple(tests.values()), {**branch.texts(golden), **settings}, warnings
+        test = prepare(workload, texts[config_of(workload)], site)
+        obstacle = test.obstacle or unmounted(site, test)
+        values = {path.rpartition("/")[2]: texts[path] for path in golden[workload.name]}
+        tests[workload.name] = replace(test, obstacle=obstacle, golden=values)
+    return tuple(tests.values()), warnings
 
 
-def golden_files(test: Workload, paths: Iterable[str]) -> list[str]:
-    """Return those of ``paths`` that are the test's golden files on its platform, including a resumed training's."""
+def _golden_files(test: Workload, paths: Iterable[str]) -> list[str]:
     folder = config_of(test).removesuffix("model_config.yaml")
     files = []
     for path in paths:
@@ -62,11 +66,6 @@ def golden_files(test: Workload, paths: Iterable[str]) -> list[str]:
         if file and (file.environment, file.platform) == (test.environment, test.platform):
             files.append(path)
     return files
-
-
-def expected_names(test: Workload, paths: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of the golden files that a test should write."""
-    return tuple(path.rpartition("/")[2] for path in golden_files(test, paths))
 
 
 def read_tests(texts: Mapping[str, str | None]) -> tuple[list[Workload], list[str]]:
@@ -121,9 +120,8 @@ def prepare(test: Workload, config: str | None, site: Site) -> SelectedTest:
         return SelectedTest(test, obstacle="It tests an older release, and only CI prepares a checkout of that.")
     try:
         test.command(assets_dir="", artifacts_dir="", name="")
-        if config is None:
-            reason = "It has no model_config.yaml; its script sets the variables it needs."
-            return SelectedTest(test, Connections(None, reason))
+        if config is None:  # its script sets the variables that it needs
+            return SelectedTest(test)
         parallelism = Parallelism.parse(config, config_of(test))
         connections = choose(test.platform, parallelism)
     except RunbookError as error:
@@ -134,19 +132,20 @@ def prepare(test: Workload, config: str | None, site: Site) -> SelectedTest:
         obstacle += (
             f" Its recipe requests {test.gpus} GPUs per node, but CI's runners provide all of theirs: see least-gpus."
         )
-    return SelectedTest(test, connections, obstacle)
+    return SelectedTest(test, connections, obstacle, config)
 
 
-def unmounted(site: Site, test: Workload, settings: str) -> str:
+def unmounted(site: Site, entry: SelectedTest) -> str:
     """Return a sentence on what a test uses and its container lacks; empty if it has all.
 
     A mount inside a folder of CI counts as the folder: a user who mounts parts of it knows which are read.
     """
+    test = entry.test
     if not site.image:
         if INSIDE not in test.script:
             return ""
         return f"The test's script uses {INSIDE}, which only a container has. Set image in the site file."
-    text = f"{test.script}\n{settings}"
+    text = f"{test.script}\n{entry.config}"
     used = [folder for folder in (_DATA, *(_SHARED_BY_NODES if test.nodes > 1 else ())) if folder in text]
     present = [f"{mount[1].rstrip('/')}/" for mount in site.mounts]
     missing = [it for it in used if not any(f"{it}/".startswith(path) or path.startswith(f"{it}/") for path in present)]

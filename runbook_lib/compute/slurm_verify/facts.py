@@ -1,8 +1,8 @@
 """What a run on a Slurm cluster needs to know: its tests, their jobs, and what prevents them.  Writes nothing."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runbook_lib import display
@@ -10,7 +10,7 @@ from runbook_lib.compute.slurm import jobs, selection
 from runbook_lib.compute.slurm.batch_files import job_files
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.jobs import SlurmJob
-from runbook_lib.compute.slurm.outcome import conclude
+from runbook_lib.compute.slurm.outcome import MatrixOutcome, conclude
 from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.tasks import TABLE
@@ -28,16 +28,14 @@ _ADVICE = (
 class SlurmFacts:
     """A commit's tests on a cluster.
 
-    ``texts`` are settings and golden files by path.  ``seen`` are the tests' submitted jobs, the newest of each.
-    ``new`` are those to submit now, with their files; one whose submission was interrupted is planned again.
-    ``idle``: why nothing is planned.
+    ``seen`` are the tests' submitted jobs, the newest of each.  ``new`` are those to submit now, with their files; one
+    whose submission was interrupted is planned again.  ``idle``: why nothing is planned.
     """
 
     branch: BumpBranch
     site: Site
     slurm: Slurm
     tests: tuple[SelectedTest, ...] = ()
-    texts: Mapping[str, str | None] = field(default_factory=dict, repr=False)
     seen: Sequence[SlurmJob] = ()
     new: Sequence[tuple[SlurmJob, Mapping[Path, str]]] = ()
     warnings: tuple[str, ...] = ()
@@ -74,6 +72,11 @@ class SlurmFacts:
         """Return the newest submitted attempt of each chosen test."""
         return list({job.test.name: job for job in self.attempts() if job.id is not None}.values())
 
+    def outcomes(self, found: Iterable[SlurmJob]) -> list[MatrixOutcome]:
+        """Return the outcomes of jobs."""
+        entries = {entry.test.name: entry for entry in self.tests}
+        return [conclude(job, entries[job.test.name]) for job in found]
+
     def show(self) -> display.View:
         """Show the site, and the new jobs with the files of the first."""
         if self.idle:
@@ -107,12 +110,12 @@ def read_facts(branch: BumpBranch, site: Site, tests: str, again: str, slurm: Sl
     idle = "" if bump.repository.tests.recipes else f"{bump.repository.name} has no test recipes."
     if not site.results or idle:
         return replace(facts, idle=idle or _NO_RESULTS)
-    selected, texts, unreadable = selection.read_commit_tests(branch, site, tests)
+    selected, unreadable = selection.read_commit_tests(branch, site, tests)
     warnings = [*branch.warnings, *unreadable]
     if bump.tag is not None and branch.tip is None:
         source = f"the tests and golden values are from {bump.base} at {branch.start[:10]}"
         warnings.append(f"Branch {bump.branch} does not exist yet: {source}.")
-    facts = replace(facts, tests=selected, texts=texts, warnings=tuple(warnings))
+    facts = replace(facts, tests=selected, warnings=tuple(warnings))
     facts = replace(facts, seen=facts.submitted())
     if again == "cancel":
         return facts
@@ -128,7 +131,7 @@ def _to_repeat(facts: SlurmFacts, again: str) -> set[str]:
     states = jobs.poll(facts.slurm, facts.seen, {})
     if again == "all":
         return {job.test.name for job in states if job.over}
-    return {job.test.name for job in states if conclude(job, facts.texts).word in ("failed", "unknown")}
+    return {outcome.job.test.name for outcome in facts.outcomes(states) if outcome.word in ("failed", "unknown")}
 
 
 def _with_jobs(facts: SlurmFacts, new: Sequence[SelectedTest]) -> SlurmFacts:

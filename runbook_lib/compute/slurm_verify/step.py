@@ -14,8 +14,8 @@ from runbook_lib import display, notebooks
 from runbook_lib.checks import Check, Evidence, Next, Status
 from runbook_lib.compute.slurm import jobs as slurm_jobs
 from runbook_lib.compute.slurm.jobs import SlurmJob
-from runbook_lib.compute.slurm.outcome import MatrixOutcome, conclude
-from runbook_lib.compute.slurm.selection import BUMP, expected_names
+from runbook_lib.compute.slurm.outcome import MatrixOutcome
+from runbook_lib.compute.slurm.selection import BUMP
 from runbook_lib.compute.slurm.site import read_site
 from runbook_lib.compute.slurm_verify.facts import SlurmFacts, read_facts
 from runbook_lib.errors import Unreachable
@@ -39,12 +39,12 @@ def read_outcomes(
 
     ``early`` ends tests whose golden values are complete.  Raises Unreachable if Slurm stays unreachable.
     """
-    expected = {entry.test.name: expected_names(entry.test, facts.texts) for entry in facts.tests}
+    expected = {entry.test.name: tuple(entry.golden) for entry in facts.tests}
     try:
         found = slurm_jobs.follow(facts.slurm, facts.submitted(), expected, early=early, wait=wait, sleep=sleep)
     except Unreachable as error:
         raise Unreachable(f"{error} {_RETRY}") from error
-    return [conclude(job, facts.texts) for job in found]
+    return facts.outcomes(found)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 from runbook_lib.compute.slurm.client import OVER
 from runbook_lib.compute.slurm.jobs import GONE, SlurmJob, saved_state
 from runbook_lib.compute.slurm.outcome import MatrixOutcome, conclude
-from runbook_lib.compute.slurm.selection import config_of
+from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.failures.failure import Failure
 from runbook_lib.failures.patterns import FailureKind
 from runbook_lib.golden.form import Verdict
@@ -36,9 +36,8 @@ def look(
         (folder / "0" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "0" / name).write_text(text)
     job = SlurmJob(TEST, folder / "0", 7, state, reason)
-    values = config_of(TEST).removesuffix("model_config.yaml")
-    golden = {f"{values}{name}": GOLDEN for name in (FILE, *more)}
-    return conclude(job if state else saved_state(job), {config_of(TEST): CONFIG, **golden})
+    entry = SelectedTest(TEST, config=CONFIG, golden=dict.fromkeys((FILE, *more), GOLDEN))
+    return conclude(job if state else saved_state(job), entry)
 
 
 def failure(found: MatrixOutcome) -> Failure:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.compute.allocation import Allocation
-from runbook_lib.compute.slurm.selection import unmounted
+from runbook_lib.compute.slurm.selection import SelectedTest, unmounted
 from runbook_lib.compute.slurm.site import SCHEMA, Session, Site, parse
 from runbook_lib.errors import RunbookError
 from runbook_lib.recipes.workloads import Workload
@@ -94,7 +94,8 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 def test_folders_missing_from_a_container_are_named(
     site: dict[str, Any], script: str, settings: str, nodes: int, lacks: str
 ) -> None:
-    sentence = unmounted(replace(Site("/c", "/r"), **site), replace(TEST, script=script, nodes=nodes), settings)
+    test = SelectedTest(replace(TEST, script=script, nodes=nodes), config=settings)
+    sentence = unmounted(replace(Site("/c", "/r"), **site), test)
     assert lacks in sentence
     assert bool(lacks) == bool(sentence)
 
