@@ -35,7 +35,7 @@ class Controls:
         self.faults.append(PortFault(method, error, times, carried_out))
 
     def break_jobs(self, *names: str) -> None:
-        """Let every job fail whose name contains one of these."""
+        """Let the jobs of these names, or of these tests, fail."""
         self.change(lambda state: setattr(state, "broken_jobs", names))
 
     def refuse_deployment(self, sha: str = "next") -> None:

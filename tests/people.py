@@ -5,14 +5,14 @@ The rules of copy-pr-bot come from its documentation and from Megatron-LM's `.gi
 
 import copy
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 from runbook_lib.clients.github.models import Comment, GitHubRepository, Issue, Pull
 from runbook_lib.errors import RunbookError
-from runbook_lib.practice.forge import PracticeForge
+from runbook_lib.practice.forge import NORMAL, PracticeForge
 from runbook_lib.practice.git import BareRepository
 from runbook_lib.practice.runs import PracticeRefusal
 from runbook_lib.practice.store import ACCOUNTS, COPY_PR_BOT, PracticeAccount, Record, Store, transactions
@@ -152,12 +152,14 @@ class PeopledForge(PracticeForge):
         self.require_write()
         super().rerun_failed(run_id)
 
-    def start_run(self, ticket: Record, broken: Sequence[str] = ()) -> bool:
+    def start_run(self, ticket: Record, fates: Mapping[str, str] = NORMAL) -> bool:
         state = self.store.state
         refusals = getattr(state, "refused_deployments", [])
         refused = not {ticket.head_sha, "next"}.isdisjoint(refusals)
-        broken = ["cicd-wait-in-queue"] if refused else getattr(state, "broken_jobs", [])
-        started = super().start_run(ticket, broken)
+        own = (
+            {"cicd-wait-in-queue": "refused"} if refused else dict.fromkeys(getattr(state, "broken_jobs", ()), "broken")
+        )
+        started = super().start_run(ticket, {**fates, **own})
         if started and refused:
             # GitHub shows a failed deployment in the timeline.  The forge adds a comment, which people read.
             self.say(ticket, COPY_PR_BOT, f"copy-pr-bot had a problem deploying to test (commit {ticket.head_sha}).")

@@ -5,7 +5,7 @@ This module is pure: everything follows from the files and labels when the run w
 
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -66,14 +66,14 @@ class Job:
 class Inputs:
     """What a run depends on: the files of the commit that it tests and of its base, and how it was started.
 
-    ``broken`` are parts of the names of jobs that fail, beside the scenario.
+    ``own_fates`` come before those of the scenario.
     """
 
     files: Files
     base_files: Files
     labels: Sequence[str]
     event: str
-    broken: Sequence[str] = ()
+    own_fates: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def tier(self) -> Mapping[str, Any]:
@@ -90,11 +90,12 @@ class Inputs:
 
     @cached_property
     def fates(self) -> Mapping[str, str]:
-        """Test → its cause, which the image of the run decides."""
+        """Test, or name of a job → its cause, which the image of the run decides."""
         script, image = scenario(), self.image(self.files)
         if image == self.image(self.base_files):
-            return dict(script["always"])
-        return {**script["always"], **script["new"], **script["images"].get(image.rpartition(":")[2], {})}
+            return {**script["always"], **self.own_fates}
+        special = script["images"].get(image.rpartition(":")[2], {})
+        return {**script["always"], **script["new"], **special, **self.own_fates}
 
     def image(self, files: Files) -> str:
         """Return the image that these files pin for the run."""
@@ -123,14 +124,22 @@ class Inputs:
 
 
 def jobs(inputs: Inputs, started: float = 0.0, seconds: float = 1.0) -> list[Job]:
-    """Return the jobs of the first attempt of a run that takes so long."""
+    """Return the jobs of the first attempt of a run that takes so long; a matrix that is skipped is one job."""
     planned: list[Job] = []
+    failed: Job | None = None
     for frame in scenario()["jobs"]:
         starts, ends = (started + moment * seconds for moment in frame["time"])
         framed = Job(frame["name"], frame["kind"], starts, ends)
+        if failed and framed.kind != "result":
+            name = frame.get("unnamed", framed.name)
+            planned.append(replace(framed, name=name, starts=failed.ends, ends=failed.ends, conclusion="skipped"))
+            continue
         made = _of_platforms(inputs, framed) if "unnamed" in frame else [framed]
-        planned += [_ended(inputs, job, started + _TIME_LIMIT * seconds) for job in made]
-    return _with_needs(planned)
+        ended = [_ended(inputs, job, started + _TIME_LIMIT * seconds) for job in made]
+        planned += ended
+        if frame.get("gates"):
+            failed = next((job for job in ended if job.conclusion != "success" and job.platform != _GB200), None)
+    return _with_result(planned)
 
 
 def _of_platforms(inputs: Inputs, framed: Job) -> Iterator[Job]:
@@ -159,12 +168,9 @@ def select(recipe_rows: Iterable[RecipeRow], scope: str, platform: str) -> list[
 
 def _ended(inputs: Inputs, job: Job, time_limit: float) -> Job:
     """Return a job with its conclusion."""
-    if any(part in job.name for part in inputs.broken):
-        cause = {"queue": "refused", "configure": "conflict"}.get(job.kind, "broken")
-        return replace(job, conclusion="failure", cause=cause)
-    cause = inputs.fates.get(job.test, "")
+    cause = inputs.fates.get(job.test or job.name, "")
     script = scenario()["causes"].get(cause, {})
-    fails = "rank" in script
+    fails = "conclusion" in script
     if "unless" in script:
         path, word = script["unless"]
         fails = word not in inputs.files.get(path, "")
@@ -197,65 +203,32 @@ def retry(planned: Iterable[Job], started: float) -> list[Job]:
             conclusion: Conclusion = job.conclusion if cause else "success"
             job = replace(job, starts=started, ends=started + job.ends - job.starts, cause=cause, conclusion=conclusion)
         retried.append(job)
-    return _with_needs(retried)
+    return _with_result(retried)
 
 
-def stop(planned: Iterable[Job], now: float) -> list[Job]:
-    """Return the jobs of an attempt that a push or a person stops: those that have not started are not listed."""
+def stop(planned: Sequence[Job], now: float) -> list[Job]:
+    """Return the jobs of an attempt that a push stops: of those that have not started, only the last is listed."""
+    *others, result = planned
+    stopped = replace(result, starts=now)
     return [
         replace(job, ends=now, cause="stopped", conclusion="cancelled") if job.ends > now else job
-        for job in planned if job.starts <= now
+        for job in (*others, stopped) if job.starts <= now
     ]  # fmt: skip
 
 
-def _with_needs(planned: Iterable[Job]) -> list[Job]:
-    """Skip the jobs after a gate that failed, a matrix as one; the last job fails if any other did not pass."""
-    frames = {frame["kind"]: frame for frame in scenario()["jobs"]}
-    failed: Job | None = None
-    listed: list[Job] = []
-    for job in planned:
-        if job.kind == "result":
-            last = max(earlier.ends for earlier in listed)
-            passed = all(earlier.conclusion in ("success", "skipped") for earlier in listed)
-            job = replace(job, starts=last, ends=last + job.ends - job.starts)
-            job = replace(job, conclusion="success" if passed else "failure")
-        elif failed and failed.kind != job.kind:
-            name = frames[job.kind].get("unnamed", job.name)
-            job = Job(name, job.kind, failed.ends, failed.ends, "skipped", platform=job.platform)
-            if job in listed:
-                continue
-        elif frames[job.kind].get("gates") and job.conclusion != "success" and job.platform != _GB200:
-            failed = failed or job
-        listed.append(job)
-    return listed
+def conclude(planned: Sequence[Job], now: float) -> Conclusion | None:
+    """Return how a run has ended; None for one that has not."""
+    if any(job.ends > now for job in planned):
+        return None
+    if any(job.cause == "stopped" for job in planned):
+        return "cancelled"
+    return "success" if all(job.conclusion in ("success", "skipped") for job in planned) else "failure"
 
 
-@dataclass(frozen=True)
-class Status:
-    """The status that GitHub shows of a job or a run; times are seconds since 1970, ``completed`` None before that.
-
-    On GitHub even a waiting job has a start: the time when it was listed.
-    """
-
-    status: Literal["waiting", "in_progress", "completed"]
-    started: float
-    conclusion: Conclusion | None = None
-    completed: float | None = None
-
-
-def job_at(job: Job, now: float) -> Status:
-    """Return the status of a job that has started."""
-    if now >= job.ends:
-        return Status("completed", job.starts, job.conclusion, job.ends)
-    return Status("waiting" if job.kind == "queue" else "in_progress", job.starts)
-
-
-def run_at(planned: Sequence[Job], started: float, stopped: float | None, now: float) -> Status:
-    """Return the status of a run, which may have been stopped, at the moment ``now``."""
-    if stopped is not None:
-        return Status("completed", started, "cancelled", stopped)
-    if now >= (end := max(job.ends for job in planned)):
-        failed = any(job.conclusion in ("failure", "cancelled") for job in planned)
-        return Status("completed", started, "failure" if failed else "success", end)
-    listed = {job_at(job, now).status for job in planned if job.starts <= now}
-    return Status("waiting" if listed == {"completed", "waiting"} else "in_progress", started)
+def _with_result(planned: Sequence[Job]) -> list[Job]:
+    """Return the jobs with the last one as the others decide: it fails if any did not pass."""
+    *others, result = planned
+    last = max(job.ends for job in others)
+    passed = all(job.conclusion in ("success", "skipped") for job in others)
+    ends = last + result.ends - result.starts
+    return [*others, replace(result, starts=last, ends=ends, conclusion="success" if passed else "failure")]

@@ -9,10 +9,9 @@ import io
 import itertools
 import uuid
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 
 from runbook_lib.practice.ci import Job, scenario
 
@@ -29,9 +28,8 @@ def artifact_name(job: Job, run_id: int, job_id: int) -> str:
     return f"{name}-retry" if (job.test, job.platform) == _UPLOADED_AGAIN else name
 
 
-@lru_cache(maxsize=128)
-def archive(job: Job, golden: tuple[tuple[str, str], ...], started: float) -> bytes:
-    """Return the artifact, a zip archive: golden values, as (name, text), and the output of each rank of every try.
+def archive(job: Job, golden: Mapping[str, str], started: float) -> bytes:
+    """Return the artifact, a zip archive: golden values and the output of each rank of every try.
 
     The logs are ``<repeat>/<try>/attempt_<k>/<rank>/std{out,err}.log``.
     """

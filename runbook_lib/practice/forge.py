@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +26,9 @@ REPOSITORY = "practice/Megatron-LM"
 #: Earlier runs of the merge queue: the pull request, and by how many seconds it is older than the world.
 _QUEUE_RUNS = {7: 9 * 3600.0, 9: 6 * 3600.0}
 _NO_SYNC = "Auto-sync is disabled for draft pull requests in this repository. Workflows must be run manually."
+
+#: The fates of a run of which the scenario decides everything.
+NORMAL: Mapping[str, str] = {}
 
 T = TypeVar("T")
 
@@ -115,7 +118,7 @@ class PracticeForge(PracticeRuns):
 
     def files(self, number: int) -> Mapping[str, str]:
         pull = self.ticket(number, is_pull=True)
-        difference = ("diff", "--no-renames", f"{pull.base_sha}...{pull.head_sha}")
+        difference = ("diff", "--no-color", "--no-renames", f"{pull.base_sha}...{pull.head_sha}")
         listed = self.home.git(*difference, "-z", "--name-only").split("\0")
         patches = {path: self.home.git("--literal-pathspecs", *difference, "--", path) for path in listed if path}
         return {path: patch[patch.find("\n@@") + 1 :] if "\n@@" in patch else "" for path, patch in patches.items()}
@@ -222,11 +225,11 @@ class PracticeForge(PracticeRuns):
 
     def rerun_failed(self, run_id: int) -> None:
         run = self.record(run_id)
-        if self.status(run).conclusion in (None, "success"):
+        if self.conclusion(run) in (None, "success"):
             raise PracticeRefusal("This workflow run has not ended, or has no failed jobs to rerun", 403)
         self.repeat(run)
 
-    def start_run(self, ticket: Record, broken: Sequence[str] = ()) -> bool:
+    def start_run(self, ticket: Record, fates: Mapping[str, str] = NORMAL) -> bool:
         """Mirror the head of a pull request and test its merge commit; return False if that was done before."""
         mirror, earlier = f"pull-request/{ticket.number}", self._runs_of(ticket)
         if self.home.tip(mirror) == ticket.head_sha and any(run.head_sha == ticket.head_sha for run in earlier):
@@ -235,21 +238,19 @@ class PracticeForge(PracticeRuns):
             self.stop(run)
         self.home.git("update-ref", f"refs/heads/{mirror}", ticket.head_sha)
         self.merge(ticket)
-        run = Record(
-            pull=ticket.number, title=ticket.title, head_sha=ticket.head_sha, head_branch=mirror,
+        self.start(
+            self.clock(), fates if ticket.mergeable else {"configure": "conflict"}, pull=ticket.number,
+            title=ticket.title, head_sha=ticket.head_sha, head_branch=mirror, event="push", labels=[*ticket.labels],
             merge_sha=ticket.merge_commit or ticket.head_sha, base_sha=ticket.merge_of.split()[0],
-            labels=[*ticket.labels], event="push",
         )  # fmt: skip
-        self.start(run, broken if ticket.mergeable else ["configure"], self.clock())  # a conflict cannot be checked out
         return True
 
     def _queue(self, branch: str, number: int, tip: str, base: str, began: float) -> None:
         """Test a merged commit, as the merge queue does before it moves the branch to it."""
-        run = Record(
-            pull=number, title=ci.WORKFLOW, head_sha=tip, head_branch=f"gh-readonly-queue/{branch}/pr-{number}-{base}",
-            merge_sha=tip, base_sha=base, labels=[], event="merge_group",
+        self.start(
+            began, NORMAL, pull=number, title=ci.WORKFLOW, head_sha=tip, event="merge_group", labels=[],
+            head_branch=f"gh-readonly-queue/{branch}/pr-{number}-{base}", merge_sha=tip, base_sha=base,
         )  # fmt: skip
-        self.start(run, (), began)
 
     def _runs_of(self, ticket: Record) -> list[Record]:
         return [run for run in self.store.state.runs if run.pull == ticket.number and run.event == "push"]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from pathlib import Path
 
-from runbook_lib.practice import ci, evidence
+from runbook_lib.practice import evidence
 from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.practice.runs import moment
 from runbook_lib.practice.store import Record
@@ -41,12 +41,13 @@ def _pages(forge: PracticeForge) -> Iterator[tuple[str, str, str]]:
                 yield f"commit/{sha}", f"Commit {sha}", _text(forge.home.git("show", "--no-color", sha))
     for run in forge.records():
         listed = forge.listed(run)
-        body = f"{_status(forge.status(run))}, attempt {len(run.attempts)}, of {run.head_branch} at {run.head_sha}, "
-        body += f"tested as merge commit {run.merge_sha}."
-        rows = ((_link(f"{run.id}/job/{it.id}", it.job.name), it.job.platform, _status(it.status)) for it in listed)
+        body = f"{forge.conclusion(run) or 'in progress'}, attempt {len(run.attempts)}, of {run.head_branch} "
+        body += f"at {run.head_sha}, tested as merge commit {run.merge_sha}."
+        shown = [forge.show(it) for it in listed]
+        rows = ((_link(f"{run.id}/job/{it.id}", it.name), it.conclusion or "in progress") for it in shown)
         yield f"actions/runs/{run.id}", f"Run {run.id}: {run.title}", _text(body) + _table(rows)
-        for it in listed:
-            if it.status.conclusion not in (None, "skipped"):
+        for it, job in zip(listed, shown, strict=True):
+            if job.conclusion not in ("", "skipped"):
                 yield f"actions/runs/{run.id}/job/{it.id}", it.job.name, _text(evidence.log(it.job))
 
 
@@ -57,7 +58,7 @@ def _ticket(forge: PracticeForge, ticket: Record) -> str:
     if ticket.base_ref:
         body += _link(f"../commit/{ticket.head_sha}", f"{ticket.head_ref} into {ticket.base_ref}")
     body += _table(
-        (_link(f"../actions/runs/{run.id}", f"run {run.id}"), run.head_sha[:10], _status(forge.status(run)))
+        (_link(f"../actions/runs/{run.id}", f"run {run.id}"), run.head_sha[:10], forge.conclusion(run) or "in progress")
         for run in runs
     )
     for comment in ticket.comments:
@@ -68,10 +69,6 @@ def _ticket(forge: PracticeForge, ticket: Record) -> str:
 
 def _text(text: str) -> str:
     return f"<pre>{escape(text)}</pre>"
-
-
-def _status(status: ci.Status) -> str:
-    return status.conclusion or status.status.replace("_", " ")
 
 
 def _link(address: str, text: str) -> str:

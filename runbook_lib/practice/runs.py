@@ -1,16 +1,16 @@
 """The CI of the practice forge: its runs with their jobs, logs and artifacts, which are the same for every account."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.clients.github.models import Artifact, WorkflowJob, WorkflowRun
 from runbook_lib.practice import ci, evidence
-from runbook_lib.practice.git import BareRepository
+from runbook_lib.practice.git import BareRepository, read_texts
 from runbook_lib.practice.store import FIRST_ID, Record, Store, transactions
 from runbook_lib.transport.downloads import MissingFile
 
@@ -57,26 +57,18 @@ class StoredFile:
         return self._content[start : start + size]
 
 
-@dataclass(frozen=True)
-class ListedJob:
-    """A job that has started, and its status now; ``attempt`` is the number of that of the run."""
+class ListedJob(NamedTuple):
+    """A job that has started; ``attempt`` is the number of that of the run."""
 
     id: int
     run: Record
     attempt: int
     job: ci.Job
-    status: ci.Status
 
     @property
     def began(self) -> float:
         """The time at which its attempt began."""
         return float(self.run.attempts[self.attempt - 1].started)
-
-    @property
-    def artifact(self) -> int:
-        """The ID of its artifact; 0 for a job that leaves none, because it never ran in this attempt."""
-        ran = self.job.starts >= self.began and self.status.completed not in (None, self.status.started)
-        return self.id + _ARTIFACTS if ran and self.job.test_case else 0
 
 
 @transactions
@@ -86,6 +78,7 @@ class PracticeRuns:
     def __init__(self, store: Store, remote: Path, pages: Path, clock: Callable[[], float] | None = None) -> None:
         self.store, self.home = store, BareRepository(remote)
         self._pages = pages
+        self._known, self._archives = dict[int, ci.Inputs](), dict[int, bytes]()
         self.clock = clock or (lambda: float(store.state.clock))
 
     def url(self, page: str) -> str:
@@ -107,10 +100,10 @@ class PracticeRuns:
         return self._shown(self.record(run_id))
 
     def _shown(self, run: Record) -> WorkflowRun:
-        status = self.status(run)
+        conclusion = self.conclusion(run)
         return WorkflowRun(
-            run.id, self.url(f"actions/runs/{run.id}"), ci.WORKFLOW, run.head_sha, run.head_branch, status.status,
-            status.conclusion or "", len(run.attempts), moment(run.created),
+            run.id, self.url(f"actions/runs/{run.id}"), ci.WORKFLOW, run.head_sha, run.head_branch,
+            "completed" if conclusion else "in_progress", conclusion or "", len(run.attempts), moment(run.created),
         )  # fmt: skip
 
     def jobs(self, run_id: int) -> tuple[WorkflowJob, ...]:
@@ -122,22 +115,24 @@ class PracticeRuns:
 
     def show(self, listed: ListedJob) -> WorkflowJob:
         """Return a job as it is shown."""
-        job, status = listed.job, listed.status
+        job = listed.job
+        is_over = self.clock() >= job.ends
         return WorkflowJob(
             id=listed.id, url=self.url(f"actions/runs/{listed.run.id}/job/{listed.id}"), name=job.name,
-            status=status.status, conclusion=status.conclusion or "", started=moment(status.started),
-            completed=None if status.completed is None else moment(status.completed),
-            failed_steps=(job.kind,) if status.conclusion == "failure" else (),
+            status="completed" if is_over else "waiting" if job.kind == "queue" else "in_progress",
+            conclusion=job.conclusion if is_over else "",
+            started=moment(job.starts), completed=moment(job.ends) if is_over else None,
+            failed_steps=(job.kind,) if is_over and job.conclusion == "failure" else (),
             runners=(RUNNERS.get(job.platform, "ubuntu-latest"),),
         )  # fmt: skip
 
     def artifacts(self, run_id: int) -> tuple[Artifact, ...]:
         return tuple(
             Artifact(
-                job.artifact, evidence.artifact_name(job.job, run_id, job.id), len(self.archive(job)),
-                self._is_expired(job), moment(job.job.ends),
+                it.id + _ARTIFACTS, evidence.artifact_name(it.job, run_id, it.id), len(self.archive(it)),
+                self._is_expired(it), moment(it.job.ends),
             )
-            for job in self.listed(self.record(run_id)) if job.artifact
+            for it in self.listed(self.record(run_id)) if self._has_artifact(it)
         )  # fmt: skip
 
     def artifact(self, artifact_id: int) -> StoredFile:
@@ -148,7 +143,7 @@ class PracticeRuns:
 
     def deployment_failed(self, sha: str) -> bool:
         newest = [run for run in self.records() if run.event == "push" and run.head_sha == sha][:1]
-        ended = {job.status.conclusion for run in newest for job in self.listed(run) if job.job.kind == "queue"}
+        ended = {self.show(it).conclusion for run in newest for it in self.listed(run) if it.job.kind == "queue"}
         return not ended.isdisjoint(("failure", "cancelled"))
 
     # -- what is behind it ------------------------------------------------------------------------------------------
@@ -157,42 +152,50 @@ class PracticeRuns:
         """Return the runs, newest first."""
         return list(reversed(self.store.state.runs))
 
-    def record(self, run_id: int) -> Record:
-        """Return a run.  Raises PracticeRefusal."""
+    def record(self, number: int) -> Record:
+        """Return the run that a number is of, or of one of its jobs or artifacts.  Raises PracticeRefusal."""
         for run in self.records():
-            if run.id == run_id:
+            if run.id == number - (number - FIRST_ID) % _IDS_OF_RUN:
                 return run
         raise PracticeRefusal()
 
-    def status(self, run: Record) -> ci.Status:
-        """Return the status of the latest attempt of a run."""
-        last = run.attempts[-1]
-        return ci.run_at(_jobs(last), last.started, last.stopped, self.clock())
+    def conclusion(self, run: Record) -> ci.Conclusion | None:
+        """Return how the latest attempt of a run has ended; None for one that has not."""
+        return ci.conclude(_jobs(run.attempts[-1]), self.clock())
 
     def listed(self, run: Record) -> list[ListedJob]:
         """Return the jobs of all attempts of a run that have started."""
         now = self.clock()
         return [
-            ListedJob(number, run, attempt, job, ci.job_at(job, now))
+            ListedJob(number, run, attempt, job)
             for attempt, jobs in enumerate(map(_jobs, run.attempts), 1)
             for number, job in enumerate(jobs, run.id + _IDS_OF_ATTEMPT * attempt) if job.starts <= now
         ]  # fmt: skip
 
     def find(self, number: int) -> ListedJob:
         """Return the job with this ID, or with the artifact that has it.  Raises PracticeRefusal."""
-        for job in self.listed(self.record(number - (number - FIRST_ID) % _IDS_OF_RUN)):
-            if number in (job.id, job.artifact):
+        for job in self.listed(self.record(number)):
+            if number == job.id or (number == job.id + _ARTIFACTS and self._has_artifact(job)):
                 return job
         raise PracticeRefusal()
 
+    def _has_artifact(self, listed: ListedJob) -> bool:
+        """Report if a job has left an artifact: one of a test that ran in this attempt and has ended."""
+        job = listed.job
+        return bool(job.test_case and job.starts >= listed.began and job.starts < job.ends <= self.clock())
+
     def archive(self, listed: ListedJob) -> bytes:
         """Return the artifact of a job that has ended; it contains no golden values if the job was stopped."""
-        return evidence.archive(listed.job, _measured(self._inputs(listed.run), listed.job), listed.began)
+        if listed.id not in self._archives:
+            golden = self._inputs(listed.run).measured(listed.job)
+            named = {path.rpartition("/")[2]: text for path, text in golden.items()}
+            self._archives[listed.id] = evidence.archive(listed.job, named, listed.began)
+        return self._archives[listed.id]
 
     def read_artifact(self, artifact_id: int) -> bytes:
         """Return an artifact's zip.  Raises PracticeRefusal."""
         job = self.find(artifact_id)
-        if artifact_id != job.artifact or self._is_expired(job):
+        if artifact_id == job.id or self._is_expired(job):
             raise PracticeRefusal("Artifact has expired", 410)
         return self.archive(job)
 
@@ -201,40 +204,43 @@ class PracticeRuns:
 
     def read_log(self, job_id: int) -> bytes:
         """Return the log of a job that has ended.  Raises PracticeRefusal."""
-        job = self.find(job_id)
-        if job.status.conclusion in (None, "skipped") or self.clock() > job.job.ends + LIFETIME:
+        job = self.find(job_id).job
+        if job.conclusion == "skipped" or not job.ends <= self.clock() <= job.ends + LIFETIME:
             raise PracticeRefusal("There is no log (any more)", 410)
-        return evidence.log(job.job).encode()
+        return evidence.log(job).encode()
 
     # -- what changes it --------------------------------------------------------------------------------------------
 
-    def start(self, run: Record, broken: Sequence[str], began: float) -> None:
-        """Begin a run, in which the jobs fail whose names contain one of these."""
-        run.id, run.created = FIRST_ID + _IDS_OF_RUN * len(self.store.state.runs), began
-        run.broken, run.attempts = [*broken], []
-        self._begin_attempt(run, ci.jobs(self._inputs(run), began, self.store.state.ci_seconds), began)
-        self.store.state.runs.append(run)
+    def start(self, began: float, fates: Mapping[str, str], **run: Any) -> None:
+        """Begin a run, in which tests or jobs have these fates before those of the scenario."""
+        number = FIRST_ID + _IDS_OF_RUN * len(self.store.state.runs)
+        made = Record(id=number, created=began, fates=[*fates.items()], attempts=[], **run)
+        self._begin_attempt(made, ci.jobs(self._inputs(made), began, self.store.state.ci_seconds), began)
+        self.store.state.runs.append(made)
 
     def _begin_attempt(self, run: Record, jobs: Iterable[ci.Job], began: float) -> None:
-        run.attempts.append(Record(started=began, stopped=None, jobs=[Record(**vars(job)) for job in jobs]))
+        run.attempts.append(Record(started=began, jobs=[Record(**vars(job)) for job in jobs]))
 
     def _inputs(self, run: Record) -> ci.Inputs:
         """Return what decides a run, which never changes."""
-        return _read_inputs(self.home, run.merge_sha, run.base_sha, tuple(run.labels), run.event, tuple(run.broken))
+        if run.id not in self._known:
+            tested, base = (read_texts(self.home, sha, *ci.FILES) for sha in (run.merge_sha, run.base_sha))
+            self._known[run.id] = ci.Inputs(tested, base, run.labels, run.event, dict(run.fates))
+        return self._known[run.id]
 
     def repeat(self, run: Record) -> None:
         """Run the jobs that failed once more, and all jobs of a run that was stopped."""
-        now, last = self.clock(), run.attempts[-1]
-        again = ci.retry(_jobs(last), now)
-        if last.stopped is not None:
-            again = ci.jobs(self._inputs(run), now, self.store.state.ci_seconds)
-        self._begin_attempt(run, again, now)
+        now = self.clock()
+        if self.conclusion(run) == "cancelled":
+            self._begin_attempt(run, ci.jobs(self._inputs(run), now, self.store.state.ci_seconds), now)
+        else:
+            self._begin_attempt(run, ci.retry(_jobs(run.attempts[-1]), now), now)
 
     def stop(self, run: Record) -> None:
         """Cancel a run that has not ended."""
-        if self.status(run).status != "completed":
-            last, now = run.attempts[-1], self.clock()
-            last.stopped, last.jobs = now, [Record(**vars(job)) for job in ci.stop(_jobs(last), now)]
+        if self.conclusion(run) is None:
+            last = run.attempts[-1]
+            last.jobs = [Record(**vars(job)) for job in ci.stop(_jobs(last), self.clock())]
 
 
 def _jobs(attempt: Record) -> list[ci.Job]:
@@ -244,17 +250,3 @@ def _jobs(attempt: Record) -> list[ci.Job]:
 def moment(seconds: float) -> datetime:
     """Return a time as GitHub shows it, in whole seconds; ``seconds`` since 1970."""
     return datetime.fromtimestamp(int(seconds), UTC)
-
-
-@lru_cache(maxsize=64)
-def _read_inputs(
-    home: BareRepository, tested: str, base: str, labels: tuple[str, ...], event: str, broken: tuple[str, ...]
-) -> ci.Inputs:
-    """Return what decides a run of two commits, which never changes."""
-    return ci.Inputs(home.texts(tested, *ci.FILES), home.texts(base, *ci.FILES), labels, event, broken)
-
-
-@lru_cache(maxsize=128)
-def _measured(inputs: ci.Inputs, job: ci.Job) -> tuple[tuple[str, str], ...]:
-    """Return (file name, text) of the golden values that a job leaves behind."""
-    return tuple((path.rpartition("/")[2], text) for path, text in inputs.measured(job).items())

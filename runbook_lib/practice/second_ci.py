@@ -12,7 +12,7 @@ from typing import Any
 
 from runbook_lib.clients.gitlab.models import Bridge, NoSuchRef, Pipeline, PipelineJob
 from runbook_lib.errors import RunbookError
-from runbook_lib.practice.git import BareRepository
+from runbook_lib.practice.git import BareRepository, read_texts
 from runbook_lib.practice.runs import PracticeRefusal, StoredFile
 from runbook_lib.system import files
 from runbook_lib.text import yaml_spans
@@ -88,7 +88,7 @@ class PracticeSecondCi:
 
     def _builds(self, sha: str) -> Iterator[tuple[str, str, str]]:
         """Yield the name, the status and the log of each job that builds an image."""
-        texts = self._copy.texts(sha, _BUILD, *_PINS)
+        texts = read_texts(self._copy, sha, _BUILD, *_PINS)
         pins = [texts[pin].strip() for pin in _PINS]
         for row in yaml_spans.load(texts[_BUILD])[_JOB]["parallel"]["matrix"]:
             image, status = row["BASE_IMAGE"], "success"

@@ -10,18 +10,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from runbook_lib.git.command import git
 from runbook_lib.practice import values
-from runbook_lib.practice.git import run_git
 from runbook_lib.practice.store import ENGINEER
 from runbook_lib.recipes import file_names
 
 #: Incremented whenever a commit of the template or the form of the state changes; a world records its version.
-VERSION = 8
+VERSION = 9
 
 _AUTHOR = "Practice Maintainers <maintainers@practice.invalid>"
 _FIRST_DAY = 1772445600  # 2026-03-02 10:00 UTC, a Monday
 
-# A practice commit needs neither a key nor the user's hooks, and git must not leave a process behind.
+#: A practice commit needs neither a key nor the user's hooks, and git must not leave a process behind.
 _CONFIG = """\
 [core]
 \tautocrlf = false
@@ -69,34 +69,35 @@ def _states() -> dict[str, dict[str, str]]:
     return trees
 
 
-def _fast_import() -> bytes:
+def _fast_import() -> str:
     """Return the history as a stream for ``git fast-import``: one process writes all commits."""
-    trees, commits, stream = _states(), document()["commits"], bytearray()
+    trees, commits, stream = _states(), document()["commits"], list[str]()
     for number, commit in enumerate(commits, 1):
         moment, author, message = _FIRST_DAY + commit["day"] * 86400, commit.get("author", _AUTHOR), commit["message"]
-        stream += f"commit refs/heads/{commit['branch']}\nmark :{number}\nauthor {author} {moment} +0000\n".encode()
-        stream += f"committer {_AUTHOR} {moment} +0000\ndata {len(message)}\n{message}\n".encode()
+        stream.append(f"commit refs/heads/{commit['branch']}\nmark :{number}\nauthor {author} {moment} +0000\n")
+        stream.append(f"committer {_AUTHOR} {moment} +0000\ndata {len(message)}\n{message}\n")
         if "parent" in commit:
-            stream += f"from :{commit['parent'] + 1}\n".encode()
-        stream += b"deleteall\n"
+            stream.append(f"from :{commit['parent'] + 1}\n")
+        stream.append("deleteall\n")
         for path, text in trees[commit["tree"]].items():
-            data = text.encode()
-            stream += b"M 100644 inline %s\ndata %d\n%s\n" % (path.encode(), len(data), data)
-    return bytes(stream + b"done\n")
+            stream.append(f"M 100644 inline {path}\ndata {len(text.encode())}\n{text}\n")
+    return "".join([*stream, "done\n"])
 
 
 def create(remote: Path, checkout: Path, gitlab: Path) -> None:
     """Create the repositories; none may exist.  Raises RunbookError, leaving incomplete ones to the caller."""
-    run_git(("init", "--quiet", "--bare", "--template=", "--initial-branch=main", str(remote)))
-    run_git(("--git-dir", str(remote), "fast-import", "--quiet", "--done"), stdin=_fast_import())
-    run_git(("clone", "--quiet", "--template=", str(remote), str(checkout)))
-    run_git(("clone", "--quiet", "--bare", "--shared", "--template=", str(remote), str(gitlab)))
-    run_git(("-C", str(checkout), "remote", "add", "gitlab", str(gitlab)))
+    home = remote.parent
+    git(home, "init", "--quiet", "--bare", "--template=", "--initial-branch=main", str(remote))
+    git(remote, "fast-import", "--quiet", "--done", stdin=_fast_import())
+    own = {"core.autocrlf": "false", "clone.defaultRemoteName": "origin"}
+    git(home, "clone", "--quiet", "--template=", str(remote), str(checkout), settings=own)
+    git(home, "clone", "--quiet", "--bare", "--shared", "--template=", str(remote), str(gitlab), settings=own)
+    git(checkout, "remote", "add", "gitlab", str(gitlab))
     for folder, hooks in ((remote, "hooks"), (gitlab, "hooks"), (checkout / ".git", ".git/hooks")):
         with (folder / "config").open("a") as file:
             file.write(_CONFIG.format(hooks=hooks))
     # The user's own name and e-mail, if they are configured; practice does not require them.
-    known = run_git(("-C", str(checkout), "config", "--list"), env={})
+    known = git(checkout, "config", "--list")
     for key, value in (("user.name", ENGINEER.name), ("user.email", ENGINEER.email)):
         if f"{key}=" not in known:
-            run_git(("-C", str(checkout), "config", key, value))
+            git(checkout, "config", key, value)

@@ -29,11 +29,11 @@ def _get_run(call: ApiCall, run_id: int) -> Response:
 
 def _list_jobs(call: ApiCall, run_id: int) -> Response:
     jobs = call.hub.jobs(run_id)
-    return call.page(jobs, lambda job: shapes.job(call.hub, call.hub.find(job.id)), "jobs")
+    return call.page(jobs, lambda job: shapes.job(call.hub, job), "jobs")
 
 
 def _get_job(call: ApiCall, job_id: int) -> Response:
-    return json_response(shapes.job(call.hub, call.hub.find(job_id)))
+    return json_response(shapes.job(call.hub, call.hub.job(job_id)))
 
 
 def _rerun_failed_jobs(call: ApiCall, run_id: int) -> Response:
@@ -84,7 +84,7 @@ _DEPLOYMENT_STATES = {"success": "success", "failure": "failure", "cancelled": "
 
 def _list_deployment_statuses(call: ApiCall, deployment_id: int) -> Response:
     hub, run = call.hub, call.hub.record(deployment_id)
-    ended = [job.status.conclusion for job in hub.listed(run) if job.job.kind == "queue"]
+    ended = [hub.show(it).conclusion for it in hub.listed(run) if it.job.kind == "queue"]
     statuses = [_DEPLOYMENT_STATES[conclusion] for conclusion in ended if conclusion]
     return call.page(statuses, lambda status: _deployment(hub, run, "deployment_status", status))
 

@@ -15,8 +15,8 @@ from typing import Any
 from urllib.parse import quote
 
 from github_server.api import ServedForge
+from runbook_lib.clients.github.models import WorkflowJob
 from runbook_lib.practice import ci
-from runbook_lib.practice.runs import RUNNERS, ListedJob
 from runbook_lib.practice.store import ACCOUNTS, COPY_PR_BOT, PracticeAccount, Record
 
 REPOSITORY_ID, _FIRST_ACCOUNT = 480_000_001, 90_000_001
@@ -204,7 +204,8 @@ def _mergeable_state(ticket: Record) -> str:
 
 def _described(hub: ServedForge, sha: str) -> Json:
     """Return the fields of a commit."""
-    shown = hub.home.show(sha, "%x00".join(_COMMIT.values())).split("\0")
+    dated = "--date=format-local:%Y-%m-%dT%H:%M:%SZ"
+    shown = hub.home.git("show", "--no-patch", f"--format={'%x00'.join(_COMMIT.values())}", dated, sha).split("\0")
     return dict(zip(_COMMIT, shown, strict=True))
 
 
@@ -233,13 +234,13 @@ def file_change(hub: ServedForge, path: str, patch: str, commit: str) -> Json:
 
 def run(hub: ServedForge, run: Record) -> Json:
     """Return a run of the workflow, at its latest attempt."""
-    head, status, attempt, previous = _described(hub, run.head_sha), hub.status(run), len(run.attempts), None
-    if attempt > 1:
-        previous = f"{api_url(hub)}/actions/runs/{run.id}/attempts/{attempt - 1}"
+    head, shown, attempts, previous = _described(hub, run.head_sha), hub.run(run.id), run.attempts, None
+    if len(attempts) > 1:
+        previous = f"{api_url(hub)}/actions/runs/{run.id}/attempts/{len(attempts) - 1}"
     actor = user(hub, COPY_PR_BOT.login)
     values = head | {"head_author": head["author"]} | vars(run) | {
-        "attempt": attempt, "started": status.started, "status": status.status,
-        "conclusion": status.conclusion, "updated": status.completed or status.started,
+        "attempt": len(attempts), "started": attempts[-1].started, "status": shown.status,
+        "conclusion": shown.conclusion or None, "updated": attempts[-1].started,
         "workflow_path": _WORKFLOW_PATH, "suite": run.id + 1, "suite_node": _node_id("CS", run.id + 1),
         "actor": actor, "triggering_actor": actor, "previous_attempt": previous, "run_number": run.id % 1000,
         "repository": repository(hub, hub.owner),
@@ -247,16 +248,16 @@ def run(hub: ServedForge, run: Record) -> Json:
     return shape(hub, "run", **values)
 
 
-def job(hub: ServedForge, job: ListedJob) -> Json:
-    """Return a job."""
-    planned, status, run = job.job, job.status, job.run
-    label = RUNNERS.get(planned.platform, "ubuntu-latest")
-    values: Json = vars(planned) | vars(status) | {
-        "id": job.id, "run": run.id, "attempt": job.attempt, "labels": [label], "steps": [],
-        "head_sha": run.head_sha, "head_branch": run.head_branch, "created": status.started,
-        "runner_id": None, "runner": None, "runner_group": None,
+def job(hub: ServedForge, shown: WorkflowJob) -> Json:
+    """Return a job; one that was skipped had no runner."""
+    listed = hub.find(shown.id)
+    runner = None if shown.conclusion == "skipped" else f"{shown.runners[0]}-practice"
+    assert shown.started
+    values: Json = vars(shown) | {
+        "run": listed.run.id, "attempt": listed.attempt, "labels": [*shown.runners], "steps": [],
+        "head_sha": listed.run.head_sha, "head_branch": listed.run.head_branch, "kind": listed.job.kind,
+        "conclusion": shown.conclusion or None, "created": shown.started.timestamp(), "runner": runner,
+        "started": shown.started.timestamp(), "completed": shown.completed and shown.completed.timestamp(),
+        "runner_id": 1 if runner else None, "runner_group": "practice" if runner else None,
     }  # fmt: skip
-    if status.status != "waiting" and status.conclusion != "skipped":
-        values |= {"steps": [shape(hub, "step", **values)], "runner_id": 1}
-        values |= {"runner": f"{label}-practice", "runner_group": "practice"}
-    return shape(hub, "job", **values)
+    return shape(hub, "job", **values | {"steps": [shape(hub, "step", **values)] if runner else []})

@@ -25,8 +25,9 @@ from runbook_lib.golden.comparison import GoldenComparison, GoldenReadings
 from runbook_lib.golden.step import GoldenStep
 from runbook_lib.model import Plan, Round
 from runbook_lib.pins.bump import Bump
-from runbook_lib.practice import ci, evidence, values
+from runbook_lib.practice import ci, values
 from runbook_lib.practice.forge import PracticeForge
+from runbook_lib.practice.runs import ListedJob
 from runbook_lib.recipes.file_names import FOLDER, baseline_of
 from runbook_lib.record import decisions
 from runbook_lib.text.edits import Edit
@@ -100,11 +101,11 @@ def stretch(values: dict[str, Any], factor: float) -> None:
 
 def rewrite(monkeypatch: pytest.MonkeyPatch, case: str, change: Callable[[dict[str, Any]], None]) -> None:
     """Change the golden values in the artifacts of a test."""
-    whole = evidence.archive
+    whole = PracticeForge.archive
 
-    def rewritten(job: Any, *rest: Any) -> bytes:
-        out = io.BytesIO()
-        with zipfile.ZipFile(io.BytesIO(whole(job, *rest))) as old, zipfile.ZipFile(out, "w") as new:
+    def rewritten(forge: PracticeForge, listed: ListedJob) -> bytes:
+        job, out = listed.job, io.BytesIO()
+        with zipfile.ZipFile(io.BytesIO(whole(forge, listed))) as old, zipfile.ZipFile(out, "w") as new:
             for name in old.namelist():
                 data = old.read(name)
                 if name.startswith("golden_values") and job.test_case == case:
@@ -114,7 +115,7 @@ def rewrite(monkeypatch: pytest.MonkeyPatch, case: str, change: Callable[[dict[s
                 new.writestr(name, data)
         return out.getvalue()
 
-    monkeypatch.setattr(evidence, "archive", rewritten)
+    monkeypatch.setattr(PracticeForge, "archive", rewritten)
 
 
 def first_run(made: World) -> None:
@@ -321,13 +322,13 @@ def test_the_values_of_a_forks_run_are_refused(at: World, monkeypatch: pytest.Mo
 
 
 def test_a_missing_file_fails_the_step_and_the_rest_is_refreshed(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = evidence.archive
+    whole = PracticeForge.archive
 
-    def torn(job: Any, *rest: Any) -> bytes:
-        data = whole(job, *rest)
-        return data[: len(data) // 2] if job.test_case == "gpt3_moe_mcore_te_ep8" else data
+    def torn(forge: PracticeForge, listed: ListedJob) -> bytes:
+        data = whole(forge, listed)
+        return data[: len(data) // 2] if listed.job.test_case == "gpt3_moe_mcore_te_ep8" else data
 
-    monkeypatch.setattr(evidence, "archive", torn)
+    monkeypatch.setattr(PracticeForge, "archive", torn)
     ran = step05(at, mode="local")
     assert changed(at) == [f"{FOLDER}/{name}" for name in DRIFTED if name.startswith("gpt")]
     assert len(ran.values.unavailable) == 2

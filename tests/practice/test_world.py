@@ -137,7 +137,7 @@ def test_a_world_that_cannot_be_created_is_reported(tmp_path: Path, monkeypatch:
     with pytest.raises(RunbookError, match="RUNBOOK_PRACTICE_HOME"):
         open_world(tmp_path / "file/below")
     monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(RunbookError, match="git is not on PATH"):
+    with pytest.raises(RunbookError, match="git was not found"):
         open_world()
 
 
