@@ -17,15 +17,12 @@ from runbook_lib.practice.ci import Job, scenario
 
 RANKS = 8
 _STEPS = 50
-#: The test whose first upload failed, so that the name of its artifact ends with ``-retry``.
-_UPLOADED_AGAIN = ("moe/gpt3_moe_mcore_te_ep8", "dgx_gb200")
 
 
 def artifact_name(job: Job, run_id: int, job_id: int) -> str:
     """Return ``logs-<test_case>-<run_id>-<uuid>``, which contains neither model nor platform."""
     unique = uuid.uuid5(uuid.NAMESPACE_OID, str(job_id))
-    name = f"logs-{job.test_case}-{run_id}-{unique}".replace("/", "-").replace("*", "-")
-    return f"{name}-retry" if (job.test, job.platform) == _UPLOADED_AGAIN else name
+    return f"logs-{job.test_case}-{run_id}-{unique}".replace("/", "-").replace("*", "-")
 
 
 def archive(job: Job, golden: Mapping[str, str], started: float) -> bytes:

@@ -18,11 +18,11 @@ from runbook_lib.practice import pages, seed
 from runbook_lib.practice.forge import REPOSITORY, PracticeForge
 from runbook_lib.practice.registry import PracticeRegistry
 from runbook_lib.practice.store import Store
-from runbook_lib.system.files import cannot_write, locked
+from runbook_lib.system.files import cannot_write, locked, write
 from runbook_lib.world.ports import SecondCi
 
 REMOTE, COPY = "remote.git", "gitlab.git"
-_CHECKOUT, _MARKER, _BEGUN, _LOCK = "Megatron-LM", "practice-world.txt", "practice-world.new", "practice-world.lock"
+_CHECKOUT, _MARKER, _LOCK = "Megatron-LM", "practice-world.txt", "practice-world.lock"
 #: The text of the marker, which a complete world has.
 _ABOUT = f"""\
 A practice environment of the base-image runbook, version {seed.VERSION}.
@@ -114,8 +114,8 @@ def open_world(home: Path | None = None) -> PracticeWorld:
 def _create(home: Path) -> None:
     """Create the world, unless another process has just done so; a creation that was killed begins again."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = {path.name for path in home.iterdir()} - {_LOCK}
-    if found and not found & {_BEGUN, _MARKER}:
+    found = [path.name for path in home.iterdir()]
+    if found and _LOCK not in found:
         raise Refused(
             f"{home} is not empty and contains no practice environment, so nothing was changed. {_OTHER_FOLDER}"
         )
@@ -124,8 +124,7 @@ def _create(home: Path) -> None:
             return
         # The practice forge merges without a work tree (git merge-tree --write-tree).
         command.require((2, 38), "The practice environment")
-        (home / _BEGUN).write_text(_ABOUT)
         for name in (REMOTE, COPY, _CHECKOUT):
             shutil.rmtree(home / name, ignore_errors=True)
         seed.create(home / REMOTE, home / _CHECKOUT, home / COPY)
-        (home / _BEGUN).replace(home / _MARKER)
+        write(home / _MARKER, _ABOUT)
