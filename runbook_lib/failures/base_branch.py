@@ -7,8 +7,9 @@ must fail, or the base branch itself.  On a busy branch old evidence decides not
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from typing import Literal
 
 from runbook_lib import display
@@ -25,6 +26,7 @@ _MAX_RUNS = 15
 _QUEUE = re.compile(r"gh-readonly-queue/.+/pr-(?P<number>[0-9]{1,9})-[0-9a-f]+")
 _PULL = re.compile(branch_of(0).replace("0", "(?P<number>[0-9]{1,9})"))
 
+Listed = Callable[[WorkflowRun], Sequence[WorkflowJob]]
 Diagnosis = Callable[[int, Sequence[WorkflowJob], Sequence[WorkflowJob]], Sequence[Failure]]
 
 
@@ -38,25 +40,6 @@ class BaseResult:
     state: Literal["new", "failing", "unknown"]
     sentence: str
     url: str = ""
-
-
-@dataclass
-class _Evidence:
-    """How a job ended in other runs, newest first: where it fails, with its job there, and where it passes."""
-
-    failing: list[tuple[WorkflowRun, WorkflowJob]] = field(default_factory=list)
-    passing: tuple[WorkflowRun, WorkflowJob] | None = None
-    changes: set[str] = field(default_factory=set)
-
-    @property
-    def fails(self) -> bool:
-        """Whether the job fails on the base branch, which is no change, or with two different changes."""
-        return "" in self.changes or len(self.changes) > 1
-
-    @property
-    def is_decided(self) -> bool:
-        """Whether no older run is needed."""
-        return self.fails or self.passing is not None
 
 
 @dataclass(frozen=True)
@@ -74,31 +57,23 @@ class Comparison:
 
     def results(self, jobs: Sequence[WorkflowJob], failures: Sequence[Failure]) -> list[BaseResult]:
         """Return what other runs prove about each failed job."""
-        evidence = self._read(jobs)
-        results = []
-        for failure, found in zip(failures, evidence, strict=True):
-            results.append(self._failing(failure, found) if found.fails else self._not_failing(failure, found))
-        return results
+        runs, listed = self._other_runs(), cache(self._jobs)
+        return [self._result(job, failure, runs, listed) for job, failure in zip(jobs, failures, strict=True)]
 
-    def _read(self, jobs: Sequence[WorkflowJob]) -> list[_Evidence]:
-        """Read the jobs of other runs, the newest first, until each failed job is decided."""
-        evidence = [_Evidence() for _ in jobs]
-        for run in self._other_runs()[:_MAX_RUNS]:
-            undecided = [each for each in zip(jobs, evidence, strict=True) if not each[1].is_decided]
-            if not undecided:
-                break
-            if (pull := _PULL.fullmatch(run.head_branch)) and self._base_of(int(pull["number"])) != self.base:
-                continue
-            listed = self.github.jobs(run.id)
-            for job, found in undecided:
-                same = _jobs_of(job, listed)
-                conclusions = {other.conclusion for other in same}
-                if conclusions == {"success"}:
-                    found.passing = run, same[0]
-                elif conclusions and conclusions <= BAD:
-                    found.failing.append((run, same[0]))
-                    found.changes.add(_change(run))
-        return evidence
+    def _result(self, job: WorkflowJob, failure: Failure, runs: Sequence[WorkflowRun], listed: Listed) -> BaseResult:
+        """Read other runs, the newest first, until they prove something about a failed job."""
+        failing: list[tuple[WorkflowRun, WorkflowJob]] = []
+        for run in runs:
+            same = _jobs_of(job, listed(run))
+            conclusions = {other.conclusion for other in same}
+            if conclusions == {"success"}:
+                return self._not_failing(failure, failing, (run, same[0]))
+            if conclusions and conclusions <= BAD:
+                failing.append((run, same[0]))
+                changes = {_change(run) for run, _ in failing}
+                if "" in changes or len(changes) > 1:  # on the base branch, which is no change, or with two changes
+                    return self._failing(failure, failing, listed)
+        return self._not_failing(failure, failing)
 
     def _other_runs(self) -> list[WorkflowRun]:
         """Return the finished runs of the same workflow that are evidence, the newest first."""
@@ -116,37 +91,43 @@ class Comparison:
             same = other.name == self.run.name and other.id != self.run.id and not other.fork
             if same and ended and (on_base(other, self.base) or is_of_change) and not is_later:
                 found[other.id] = other
-        return sorted(found.values(), key=lambda run: (run.created, run.id), reverse=True)
+        return sorted(found.values(), key=lambda run: (run.created, run.id), reverse=True)[:_MAX_RUNS]
 
-    def _base_of(self, number: int) -> str:
-        return self.github.pull(number).base_ref
+    def _jobs(self, run: WorkflowRun) -> Sequence[WorkflowJob]:
+        """Return the jobs of another run; none if it is for a pull request into another branch."""
+        pull = _PULL.fullmatch(run.head_branch)
+        if pull and self.github.pull(int(pull["number"])).base_ref != self.base:
+            return ()
+        return self.github.jobs(run.id)
 
-    def _failing(self, failure: Failure, found: _Evidence) -> BaseResult:
+    def _failing(
+        self, failure: Failure, failing: Sequence[tuple[WorkflowRun, WorkflowJob]], listed: Listed
+    ) -> BaseResult:
         """Return the result of a job that fails elsewhere, too, if it fails there for the same reason."""
         places = []
-        for run, job in found.failing:
-            (there,) = self.diagnose(run.id, self.github.jobs(run.id), [job])
+        for run, job in failing:
+            (there,) = self.diagnose(run.id, listed(run), [job])
             if doubt := other_cause(failure, there, cancelled=job.conclusion == "cancelled"):
                 return BaseResult("unknown", f"unknown: the job fails in {self._describe(run)}, {doubt}", there.url)
             places.append(self._describe(run))
         sentence = f"already failing on {self.base}: the job fails in {' and in '.join(places)}"
-        return BaseResult("failing", sentence, found.failing[0][1].url)
+        return BaseResult("failing", sentence, failing[0][1].url)
 
-    def _not_failing(self, failure: Failure, found: _Evidence) -> BaseResult:
+    def _not_failing(
+        self, failure: Failure, failing: Sequence[tuple[WorkflowRun, WorkflowJob]],
+        passing: tuple[WorkflowRun, WorkflowJob] | None = None,
+    ) -> BaseResult:  # fmt: skip
         """Return the result of a job that is not known to fail elsewhere."""
         decides = f"a run of it on {self.base} would decide"
-        places = [f"fails in {self._describe(run)}" for run, _ in found.failing]
-        url = found.failing[0][1].url if found.failing else ""
-        if found.passing:
-            run, job = found.passing
-            url = url or job.url
-            places.append(f"passes in {self._describe(run)}")
+        places = [f"fails in {self._describe(run)}" for run, _ in failing]
+        if passing:
+            places.append(f"passes in {self._describe(passing[0])}")
         if not places:
             days = display.count(MAX_AGE.days, "day")
             sentence = f"unknown: no run into {self.base} of the {days} before this one has tested the job; {decides}"
             return BaseResult("unknown", sentence)
-        ended = f"the job {' and '.join(places)}"
-        if found.failing:
+        ended, url = f"the job {' and '.join(places)}", (*failing, *filter(None, [passing]))[0][1].url
+        if failing:
             return BaseResult("unknown", f"unknown: {ended}; {decides}", url)
         if failure.kind == "flaky infrastructure":
             sentence = f"unknown: {ended}, and here the infrastructure failed; a rerun would decide"

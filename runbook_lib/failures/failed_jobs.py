@@ -187,11 +187,10 @@ def show(jobs: Sequence[DiagnosedJob]) -> View:
     view = display.table((job.row for job in jobs), empty="No job failed.")
     for failure in (job.failure for job in jobs):
         if failure.evidence:
-            title = f"{failure.job}: {failure.kind}"
+            title = f"{failure.job}: {failure.kind}" + (f" of rank {failure.rank}" if failure.rank is not None else "")
             if failure.where:
                 title += f" ({failure.where.log}, line {failure.where.line})"
             view += display.code("\n".join(failure.evidence), title=title)
-        details = [f"{name}: {detail}" for name, detail in failure.details.items() if name != "error"]
-        if details:
-            view += display.note("; ".join(details))
+        if failure.details:
+            view += display.note("; ".join(f"{name}: {detail}" for name, detail in failure.details.items()))
     return view

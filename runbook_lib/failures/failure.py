@@ -22,10 +22,9 @@ class FailedJob:
 
 @dataclass(frozen=True)
 class LogPosition:
-    """The position of evidence: the log's name, the rank if known, and the line number from 1."""
+    """The position of evidence: the log's name, and the line number from 1."""
 
     log: str
-    rank: int | None
     line: int
 
 

@@ -51,13 +51,13 @@ class LogPattern:
     limit: bool = False
     context_pattern: str = ""
     consequence_of: tuple[str, ...] = ()
-    by_words: bool = False  # not a rule but words in an error, ignoring case
+    by_words: bool = False  # not a rule but words in an error
 
     # Compiled on first use, so that a notebook that reads no log need not wait for all rules.
     @cached_property
     def regex(self) -> re.Pattern[str]:
         """The regular expression for matching lines."""
-        return re.compile(self.pattern, re.IGNORECASE if self.by_words else re.NOFLAG)
+        return re.compile(self.pattern)
 
     @cached_property
     def context(self) -> re.Pattern[str] | None:
@@ -98,11 +98,8 @@ def _read_pattern(rule: Mapping[str, Any]) -> LogPattern:
 
 
 def _read_words(entry: Mapping[str, Any]) -> LogPattern:
-    kind = entry["class"]
-    return LogPattern(
-        f"words of {kind}", kind, "an error", entry["pattern"], _WORDS_SOURCE, GENERIC, _CONFIDENCE["generic"],
-        by_words=True,
-    )  # fmt: skip
+    rule = {**entry, "id": f"words of {entry['class']}", "finding": "an error", "source": _WORDS_SOURCE}
+    return replace(_read_pattern({**rule, "strength": "generic"}), by_words=True)
 
 
 def literals_of(pattern: str) -> tuple[bytes, ...]:

@@ -89,9 +89,7 @@ def judge(job: FailedJob, logs: Sequence[LogSummary], problem: str) -> Verdict:
     rank = evidence.unread_rank(logs)
     if best.entry.pattern.kind in _OF_OTHERS and best.tier < TRACEBACK and rank is not None:
         cause = f"Rank {rank} failed first, with an exception, and its log is unavailable"
-        return Verdict(
-            "unknown", cause, best.entry.lines, _position(best.log, best.entry), {"rank": str(rank)}, rank, 0.4
-        )
+        return Verdict("unknown", cause, best.entry.lines, _position(best.log, best.entry), rank=rank, confidence=0.4)
     return _of_line(job, kind, best, best.entry, logs)
 
 
@@ -129,7 +127,6 @@ def _of_tests(
     errors += [found.entry.text for found in possible if found.rule == "tests-failed"]
     error = trace.error if trace else "".join(errors[:1])
     pattern = root.pattern if root else explain(error)
-    details = {"tests": names, "error": error}
     cause = f"The test {tests[0].name} failed" if len(tests) == 1 else f"{len(tests)} tests failed: {names}"
     if error:
         cause = f"{_first_line(cause)} {'with' if len(tests) == 1 else '— the first with'} {_first_line(error)}"
@@ -141,10 +138,10 @@ def _of_tests(
         kind = pattern.kind
     lines: Sequence[str] = trace.lines if trace else [test.text for test in tests]
     first = next((log for log in logs if log.failed_tests), logs[0])
-    position = LogPosition(first.name, None, tests[0].line)
+    position = LogPosition(first.name, tests[0].line)
     if root and trace:
         position = _position(root.log, trace)
-    return Verdict(kind, cause, lines, position, details, tests=named)
+    return Verdict(kind, cause, lines, position, tests=named)
 
 
 def _of_traceback(
@@ -152,16 +149,16 @@ def _of_traceback(
 ) -> Verdict:
     pattern = candidate.pattern
     rank = _rank_of(trace.rank, trace.error, pattern, logs)
-    details = {"error": trace.error, "rank": _number(rank)}
+    details = {}
     position = _position(candidate.log, trace)
     error = _decisive(trace, pattern)
     failure_kind = candidate.kind
     if failure_kind == "hang":
-        return _hang(_first_line(error), trace.lines, position, details, logs, _named_rank(pattern, trace.error))
+        return _hang(_first_line(error), trace.lines, position, logs, _named_rank(pattern, trace.error))
     confidence = candidate.confidence
     if _is_named_by_job(kind, candidate):
         cause = f"{job.name} failed with {error}"
-        return Verdict(_BY_JOB[kind], cause, trace.lines, position, details, rank, confidence)
+        return Verdict(_BY_JOB[kind], cause, trace.lines, position, rank=rank, confidence=confidence)
     process = "A process" if rank is None else f"Rank {rank}"
     problem = "failed with"
     if failure_kind == "out of memory":
@@ -225,43 +222,38 @@ def _rank_of(rank: int | None, text: str, pattern: LogPattern | None, logs: Sequ
 def _of_line(job: FailedJob, kind: str, candidate: Candidate, match: LineMatch, logs: Sequence[LogSummary]) -> Verdict:
     pattern, position = match.pattern, _position(candidate.log, match)
     rank = _rank_of(match.rank, match.text, pattern, logs)
-    details = {"rank": _number(rank)}
+    details = {}
     cause = f"The log shows {pattern.finding}{_signal_name(match.text)}: {_first_line(match.text)}"
     if pattern.kind == "hang":
-        return _hang(cause, match.lines, position, details, logs, _named_rank(pattern, match.text))
+        return _hang(cause, match.lines, position, logs, _named_rank(pattern, match.text))
     if pattern.kind == "out of memory":
         details["peak"] = facts.peak_of(match.text)
     if pattern.kind == "program error" and job.timed_out:
-        return _hang("The job reached its time limit", match.lines, position, details, logs)
+        return _hang("The job reached its time limit", match.lines, position, logs)
     if pattern.id == "loss-not-finite":
-        details |= facts.losses(logs)
+        details = facts.losses(logs)
     if pattern.kind == "program error" and any(each.not_finite for each in logs):
-        details |= facts.losses(logs)
         cause = f"The loss is not finite, and the log shows {_first_line(match.text)}"
-        return Verdict("regression", cause, match.lines, position, details, rank)
+        return Verdict("regression", cause, match.lines, position, facts.losses(logs), rank)
     if _is_named_by_job(kind, candidate):
         cause = f"{job.name} failed: {_first_line(match.text)}"
-        return Verdict(_BY_JOB[kind], cause, match.lines, position, details, rank, candidate.confidence)
+        return Verdict(_BY_JOB[kind], cause, match.lines, position, rank=rank, confidence=candidate.confidence)
     return Verdict(pattern.kind, cause, match.lines, position, details, rank, candidate.confidence, pattern)
 
 
 def _hang(
-    cause: str, lines: Sequence[str], position: LogPosition | None, details: Mapping[str, str],
-    logs: Sequence[LogSummary], named: int | None = None,
-) -> Verdict:  # fmt: skip
+    cause: str, lines: Sequence[str], position: LogPosition | None, logs: Sequence[LogSummary], named: int | None = None
+) -> Verdict:
     """Return a hang with the last progress, and the rank that stopped first or is named in the evidence."""
     stopped = facts.stopped_rank(logs)
     if stopped is None:
         stopped = named
-    progress = max((log for log in logs if log.progress), key=lambda log: log.iteration or 0, default=None)
-    details = {**details, "last progress": "", "stopped first": _number(stopped)}
     if stopped is not None:
         cause = f"Rank {stopped} stopped first or is silent. {cause}"
-    if progress:
-        details["last progress"] = progress.progress
+    if progress := max((log for log in logs if log.progress), key=lambda log: log.iteration or 0, default=None):
         cause = f"{cause}; its last iteration is {progress.iteration}"
         lines = [*list(lines)[-(QUOTED - 1) :], progress.progress]
-    return Verdict("hang", cause, lines, position, details, stopped)
+    return Verdict("hang", cause, lines, position, rank=stopped)
 
 
 def _without_evidence(job: FailedJob, kind: str, logs: Sequence[LogSummary], problem: str) -> Verdict:
@@ -269,7 +261,7 @@ def _without_evidence(job: FailedJob, kind: str, logs: Sequence[LogSummary], pro
     last = next((log for log in reversed(logs) if log.tail), None)
     lines = last.tail if last else ()
     if job.timed_out:
-        return _hang("The job reached its time limit", lines, None, {}, logs)
+        return _hang("The job reached its time limit", lines, None, logs)
     if any(log.not_finite for log in logs):
         return Verdict("regression", "The loss is not finite", lines, details=facts.losses(logs))
     if not last:
@@ -286,7 +278,7 @@ def _without_evidence(job: FailedJob, kind: str, logs: Sequence[LogSummary], pro
 
 
 def _position(log: LogSummary, match: Traceback | LineMatch) -> LogPosition:
-    return LogPosition(log.name, match.rank, match.line)
+    return LogPosition(log.name, match.line)
 
 
 def _first_line(text: str) -> str:
@@ -304,7 +296,3 @@ def _signal_name(text: str) -> str:
     number = int(match[1] or match[2]) if match else 0
     known = {number.value for number in signal.Signals}
     return f" ({signal.Signals(number % 128).name})" if number % 128 in known else ""
-
-
-def _number(number: int | None) -> str:
-    return "" if number is None else str(number)

@@ -119,7 +119,7 @@ def test_a_member_that_is_broken_does_not_hide_the_others(store: stores.Store) -
     data[at : at + 4] = b"gone"
     store.contents[1] = bytes(data)
     (found,) = find(store, asked)
-    assert found.details["rank"] == "3"
+    assert found.rank == 3
     assert "1/stderr.log" in found.details["problem"]
 
 
@@ -146,13 +146,13 @@ def test_no_more_is_read_than_the_cause_needs(store: stores.Store, has_summary: 
     more = {f"err{it}": big + LOST for it in (0, 1, 3)} if has_summary else {f"out{it}": big for it in range(4)}
     asked = artifact(store, all_ranks(err2=CAUSE, **more))
     (found,) = find(store, with_log(store, asked, f"{LOST}{SUMMARY}") if has_summary else asked)
-    assert found.details["rank"] == "2"
+    assert found.rank == 2
     assert store.sent < asked.size / 10
 
 
 def test_all_ranks_are_read_if_that_one_has_no_cause(store: stores.Store) -> None:
     (found,) = find(store, with_log(store, artifact(store, all_ranks(err2=LOST, out1=CAUSE)), SUMMARY))
-    assert found.details["rank"] == "1"
+    assert found.rank == 1
 
 
 def test_failed_golden_values_need_only_the_end_of_the_jobs_log(store: stores.Store) -> None:
@@ -168,7 +168,7 @@ def test_failed_golden_values_need_only_the_end_of_the_jobs_log(store: stores.St
 def test_a_job_without_artifact_has_its_log_read_from_the_start(store: stores.Store) -> None:
     (found,) = find(store, with_log(store, JobLogs(JOB), CAUSE + "talk\n" * 120_000))
     assert "the cause" in found.cause
-    assert found.where == LogPosition("the job's log", None, 1)
+    assert found.where == LogPosition("the job's log", 1)
 
 
 def test_the_complete_log_is_read_where_nothing_else_has_a_cause(store: stores.Store) -> None:
@@ -216,7 +216,7 @@ def test_unit_tests_are_named_from_the_output(store: stores.Store) -> None:
         "1/none_a/attempt_0/0/stdout.log": "E   assert 1 == 2\nFAILED tests/unit_tests/moe/test_a.py::test_b - x\n",
     }
     (found,) = find(store, artifact(store, texts, job=job))
-    assert (found.kind, found.details["tests"]) == ("unit tests", "tests/unit_tests/moe/test_a.py::test_b")
+    assert (found.kind, found.tests) == ("unit tests", ("tests/unit_tests/moe/test_a.py::test_b",))
 
 
 def test_many_jobs_keep_their_order(store: stores.Store) -> None:
@@ -258,7 +258,7 @@ def lay(folder: Path, texts: Texts) -> None:
 def test_a_folder_a_zip_and_a_single_log(tmp_path: Path) -> None:
     lay(tmp_path / "folder", all_ranks(err0=LOST, err2=CAUSE))
     found = read_logs.diagnose_folder(tmp_path / "folder")
-    assert (found.where, found.job) == (LogPosition(rank(2, "err"), 2, 1), "folder")
+    assert (found.where, found.job) == (LogPosition(rank(2, "err"), 1), "folder")
     for kind in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         members = {name: text.encode() for name, text in all_ranks(out3="talk\n" * 150_000 + CAUSE).items()}
         (tmp_path / "a.zip").write_bytes(stores.packed(members, kind))

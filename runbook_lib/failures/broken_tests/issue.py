@@ -60,11 +60,9 @@ def choose(issues: Iterable[Issue], test: Target, login: str = "") -> Issue | No
         return marked[0]
     name = re.compile(rf"(?<![\w-]){re.escape(test.case)}(?![\w-])")
     unmarked = [issue for issue in trusted if "base-image-runbook:broken" not in issue.body]
-    for field in ("title", "body"):
-        for issue in unmarked:
-            if name.search(getattr(issue, field)):
-                return issue
-    return None
+    named = [issue for issue in unmarked if name.search(issue.title)]
+    named += [issue for issue in unmarked if name.search(issue.body)]
+    return next(iter(named), None)
 
 
 def open_issue(github: Forge, test: Target) -> Issue | None:
