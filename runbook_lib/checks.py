@@ -76,22 +76,11 @@ class Next:
 
 
 @dataclass(frozen=True)
-class Waits:
-    """What is waited for: ``reason`` is the sentence without its progress, so it stays while nothing else happens.
-
-    ``for_ci``: CI decides it, and no person has to do anything before.
-    """
-
-    reason: str = ""
-    for_ci: bool = False
-
-
-@dataclass(frozen=True)
 class Check:
     """The condition ``name``, its status, and the evidence as a sentence in ``detail``.
 
     In a preview a check is skipped, never passed; it is ``waiting`` while CI or a person has yet to decide it, and
-    ``next`` is what they have to do; ``waits`` has the same for machines.
+    ``next`` is what they have to do.  ``for_ci``: CI decides it, and no person has to do anything before.
     """
 
     name: str
@@ -99,7 +88,7 @@ class Check:
     detail: str
     next: Next = field(default_factory=Next, compare=False)
     evidence: Evidence = field(default_factory=Evidence, compare=False)
-    waits: Waits = field(default_factory=Waits)
+    for_ci: bool = False
 
     @classmethod
     def of(

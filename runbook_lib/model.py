@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from runbook_lib.checks import Check, Evidence, Next, Waits
+from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.decisions import Decisions, Kind
 
 if TYPE_CHECKING:
@@ -86,11 +86,11 @@ class Question:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a step ends, as a sentence, what comes next, and what it waits for, if CI does."""
+    """How a step ends, as a sentence, and what comes next; ``for_ci``: it waits for CI, and for nobody else."""
 
     sentence: str
     next: Next = field(default_factory=Next)
-    waits: Waits = field(default_factory=Waits)
+    for_ci: bool = False
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import branch_history, ci_run
-from runbook_lib.checks import Check, Evidence, Next, Waits
+from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.clients.github.ci_status import branch_of
 from runbook_lib.clients.github.models import Pull, WorkflowRun
 from runbook_lib.decisions import Decision
@@ -105,10 +105,8 @@ def _await_decisions(undecided: Sequence[str], bump: Bump) -> Awaited:
 def _await_run(run: WorkflowRun, bump: Bump) -> Awaited:
     waiting = f"waiting for CI run {run.id} to finish: a push would cancel it and lose its golden values"
     action = Next.again(f"When it has ended ({run.url}), or {bump.decisions.advice('allow', _RUNNING)}.")
-    waits = Waits(waiting, for_ci=True)
-    return Awaited(
-        "wait for the CI run in progress", Check("no CI run is in progress", "waiting", waiting, action, waits=waits)
-    )
+    check = Check("no CI run is in progress", "waiting", waiting, action, for_ci=True)
+    return Awaited("wait for the CI run in progress", check)
 
 
 def unfinished(github: Forge, pull: Pull) -> tuple[WorkflowRun, ...]:

@@ -8,7 +8,7 @@ from runbook_lib import display, notebooks
 from runbook_lib.bump import readiness
 from runbook_lib.bump.readiness import Readiness
 from runbook_lib.bump.requirements import Requirement
-from runbook_lib.checks import Evidence, Next, Waits
+from runbook_lib.checks import Evidence, Next
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.world import bump_branch
@@ -123,19 +123,17 @@ def _not_ready(missing: Sequence[Requirement], steps: Sequence[RecordedStep]) ->
     """Return a sentence about the missing requirements, and the next action."""
     if held := "; ".join(each.evidence for each in missing if each.kind == "hold"):
         return Outcome(f"{held[0].lower()}{held[1:]}", missing[0].next)
-    names = reason = f"not ready to merge; missing: {', '.join(each.name for each in missing)}"
+    names = f"not ready to merge; missing: {', '.join(each.name for each in missing)}"
     if len(missing) == 1:  # there is room for the details of a single one; otherwise the table has them
         names += f" ({missing[0].evidence.rstrip('.')})"
-    running = all(each.running for each in missing)
-    waits = Waits(reason if running else names, for_ci=running)
     last = [step for step in steps if step["name"] in notebooks.CI_ROUND]
     count = sum(each["question"] != "reenable" for step in last for each in step["decisions"])
     if count:
         action = Next.run(notebooks.REVIEW, f"Make {display.count(count, 'decision')}:")
-        return Outcome(names, action, replace(waits, for_ci=False))
+        return Outcome(names, action)
     actions = [_next(step) for step in last if step["state"] == "waiting" and _next(step)]
     # Later steps resolve what CI is waiting for.
-    return Outcome(names, _all(actions[1:] or actions or [missing[0].next]), waits)
+    return Outcome(names, _all(actions[1:] or actions or [missing[0].next]), all(each.running for each in missing))
 
 
 def _next(step: RecordedStep) -> Next:

@@ -181,7 +181,7 @@ def _conclude(step: Recorder, plan: Plan[World], results: Sequence[Result]) -> N
 def _waiting(result: Result) -> Outcome:
     """Return for what a condition waits."""
     if result.check.next:
-        return Outcome(result.check.detail, result.check.next, result.check.waits)
+        return Outcome(result.check.detail, result.check.next, result.check.for_ci)
     return Outcome(f"waiting to {result.condition.sentence}", Next(result.check.detail))
 
 

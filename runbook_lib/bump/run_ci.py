@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import bump_plan, ci_run, ci_triggers
-from runbook_lib.checks import Check, Evidence, Next, Status, Waits
+from runbook_lib.checks import Check, Evidence, Next, Status
 from runbook_lib.clients.github.ci_status import CiStatus
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.git.commit_changes import list_commits
@@ -123,8 +123,7 @@ class CiPassed:
             return Check("CI passed", "passed", progress.sentence, evidence=evidence)
         is_followed = self.wait and not progress.is_over
         status: Status = "failed" if is_followed else "waiting"
-        waits = Waits(progress.sentence, for_ci=not progress.is_over)
-        return Check("CI passed", status, progress.text, progress.next, evidence, waits)
+        return Check("CI passed", status, progress.text, progress.next, evidence, for_ci=not progress.is_over)
 
     def make_true(self, world: World) -> Sequence[Effect]:
         """Follow the run, and print each change of its state.  Raises Unreachable if GitHub stays unreachable."""

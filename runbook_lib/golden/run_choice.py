@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from runbook_lib import display, notebooks
-from runbook_lib.checks import Next, Waits
+from runbook_lib.checks import Next
 from runbook_lib.clients.github.ci_status import WORKFLOW, branch_of, labels_at
 from runbook_lib.clients.github.models import WorkflowRun
 from runbook_lib.clients.gitlab.models import UNDER_WAY
@@ -28,8 +28,9 @@ _PIPELINE = re.compile(r"https?://(?:(?!/pipelines/[0-9])\S)++/pipelines/([0-9]{
 class ChosenRun:
     """The run to use.  ``problem`` is the reason why there is none, ``next`` what to do about it.
 
-    ``waits``: there will be one later; None otherwise.  ``tested`` is the commit it tested, ``failed`` are the names of
-    its failed jobs; ``older``: it tested a commit before the head, ``named``: a person named the run.
+    ``for_ci``: True if there will be one by CI alone, False if a person has to do something first; None otherwise.
+    ``tested`` is the commit it tested, ``failed`` are the names of its failed jobs; ``older``: it tested a commit
+    before the head, ``named``: a person named the run.
     """
 
     pull_request: PullRequestState
@@ -43,7 +44,7 @@ class ChosenRun:
     older: bool = False
     named: bool = False
     attempt: int = 1
-    waits: Waits | None = None
+    for_ci: bool | None = None
 
     @property
     def branch(self) -> BumpBranch:
@@ -70,8 +71,8 @@ class ChosenRun:
     def without_run(self, nothing: str) -> tuple[Outcome, Outcome | None]:
         """Return how a step ends that has no run, and for what it waits, if there will be one."""
         done = Outcome(f"{nothing}: {self.problem.rstrip('.')}.", self.next)
-        is_awaited = self.bump.tag and self.waits
-        return done, Outcome(self.problem, self.next, self.waits or Waits()) if is_awaited else None
+        is_awaited = self.bump.tag and self.for_ci is not None
+        return done, Outcome(self.problem, self.next, bool(self.for_ci)) if is_awaited else None
 
 
 def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "github") -> ChosenRun:
@@ -104,8 +105,8 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
     status = ci_progress.progress(state, pull, github)
     if status.run is None or status.state not in ("passed", "failed"):
         url = status.run.url if status.run else ""
-        waits = Waits(status.sentence, for_ci=not status.is_over)
-        return ChosenRun(state, problem=status.text.rstrip("."), next=status.next, url=url, waits=waits)
+        problem = status.text.rstrip(".")
+        return ChosenRun(state, problem=problem, next=status.next, url=url, for_ci=not status.is_over)
     if status.state == "passed" and state.branch.services.second_ci():
         # GitHub's scopes are green: next are the scopes that it never runs.
         mirrored = _of_gitlab(state, "")
@@ -117,7 +118,7 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
 def _waiting(state: PullRequestState, what: str, action: Next, url: str = "", *, for_ci: bool = False) -> ChosenRun:
     """Return that there will be a run later."""
     problem = f"waiting for {what}"
-    return ChosenRun(state, problem=problem, next=action, url=url, waits=Waits(problem, for_ci=for_ci))
+    return ChosenRun(state, problem=problem, next=action, url=url, for_ci=for_ci)
 
 
 def _without_bump(state: PullRequestState, run_id: str, source: str) -> ChosenRun:

@@ -127,7 +127,7 @@ def _add_new(entries: list[Any], entry: object) -> None:
 
 
 def _outcome(entry: Mapping[str, Any]) -> dict[str, Any]:
-    waits = {"reason": str(entry["reason"]), "for_ci": bool(entry.get("for_ci"))} if entry.get("reason") else {}
+    waits = {"for_ci": True} if entry.get("for_ci") else {}
     return {"sentence": str(entry.get("sentence", "")), "next": Next.from_json(entry.get("next")).as_json(), **waits}
 
 

@@ -150,7 +150,7 @@ class Recorder:
     def waiting(self, outcome: Outcome) -> None:
         """Report that the step is waiting: what for, and what continues it."""
         self.waits = True
-        self._end("waiting", outcome.sentence, outcome.next, **vars(outcome.waits))
+        self._end("waiting", outcome.sentence, outcome.next, for_ci=outcome.for_ci)
 
     def preview(self, sentence: str, next: Next) -> None:
         """Report what a step would do, or for what it would wait, after those before it in the same run."""

@@ -78,7 +78,8 @@ def bump_status(folder: Path, runs: Sequence[Predicate], unreadable: Sequence[st
     applied = [run for run in runs if _has_applied(run)]
     found = [_decide(applied[: end + 1]) for end in range(len(applied))] or [_decide_preview(runs)]
     state, run, step = found[-1]
-    same = itertools.takewhile(lambda each: _key(*each) == _key(*found[-1]), reversed(found))
+    name = _name(run, step)
+    same = itertools.takewhile(lambda each: (each[0], _name(*each[1:])) == (state, name), reversed(found))
     since = [str(each[1].get("ended") or each[1]["started"]) for each in same][-1]  # repeating it does not reset it
     outcome = step.get("outcome") or {}
     # The bump notebook takes all steps into account, not only the one that blocks the bump.
@@ -86,7 +87,7 @@ def bump_status(folder: Path, runs: Sequence[Predicate], unreadable: Sequence[st
     return BumpStatus(
         **asdict(Identity.from_json(run["bump"])),
         state=state,
-        step=str(step.get("name") or run["notebook"]["name"]),
+        step=name,
         sentence=outcome.get("sentence") or "",
         next=following or _next(state, run),
         since=since,
@@ -142,11 +143,8 @@ def _decide_preview(runs: Sequence[Predicate]) -> _Decided:
     return "previewed" if previewed else "not begun", run, run
 
 
-def _key(state: str, run: Predicate, step: Predicate) -> tuple[str, str, str]:
-    """Return what stays while nothing else happens: not the progress in a sentence, such as ``3 of 7 jobs done``."""
-    outcome = step.get("outcome") or {}
-    name = step.get("name") or run["notebook"]["name"]
-    return state, str(name), str(outcome.get("reason") or outcome.get("sentence") or "")
+def _name(run: Predicate, step: Predicate) -> str:
+    return str(step.get("name") or run["notebook"]["name"])
 
 
 def with_steps(runs: Iterable[Predicate]) -> list[Predicate]:

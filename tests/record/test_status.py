@@ -112,7 +112,7 @@ def test_a_preview_is_not_in_flight(tmp_path: Path, state: str, in_flight: bool)
 def status_after(tmp_path: Path, *runs: tuple[str, str, str, bool]) -> BumpStatus:
     told = []
     for at, (notebook, state, sentence, child) in enumerate(runs):
-        outcome = {"sentence": sentence, "next": {}, "reason": sentence.partition(" (")[0]}
+        outcome = {"sentence": sentence, "next": {}}
         if child:
             told[-1]["steps"].append({"name": notebook, "round": 1, "state": state, "outcome": outcome})
         else:
@@ -148,10 +148,6 @@ def status_after(tmp_path: Path, *runs: tuple[str, str, str, bool]) -> BumpStatu
         (
             [("04-run-ci", "waiting", "CI.", False), ("04-run-ci", "waiting", "CI.", False)],
             ("waiting", "04-run-ci", "CI.", 0),
-        ),
-        (
-            [("04-run-ci", "waiting", "CI 1.", False), ("04-run-ci", "waiting", "CI 2.", False)],
-            ("waiting", "04-run-ci", "CI 2.", 1),
         ),
         # nor does what CI has done meanwhile
         (

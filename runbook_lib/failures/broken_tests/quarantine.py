@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runbook_lib import display, notebooks
-from runbook_lib.checks import Evidence, Next, Waits
+from runbook_lib.checks import Evidence, Next
 from runbook_lib.failures import quarantines
 from runbook_lib.failures.broken_tests import decide
 from runbook_lib.failures.broken_tests.change import QuarantineCommitted
@@ -102,7 +102,7 @@ def plan(facts: RunFailures, bump: Bump) -> Plan[World]:
         waiting = Outcome(_open_sentence(triage, blocking, bump), _next(triage, tests, blocking))
     elif again:
         rerun = f"waiting for CI run {run.number}: its flaky tests are being rerun"
-        waiting = Outcome(rerun, Next.again(wait=True), Waits(rerun, for_ci=True))
+        waiting = Outcome(rerun, Next.again(wait=True), for_ci=True)
     elif idle:
         history = " ".join([*triage.history(flaky), run.url])
         failed = f"waiting for a person: infrastructure has failed these repeatedly: {', '.join(flaky)}"
