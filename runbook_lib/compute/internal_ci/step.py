@@ -5,9 +5,9 @@ All state is on GitLab: a later run finds the pushed commit and its pipeline the
 and starts another pipeline each time.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -49,13 +49,14 @@ class Destination:
 
 @dataclass(frozen=True)
 class PipelineFacts:
-    """A bump's branch, the variables of its pipeline, and the jobs in it that have to build the pinned images.
+    """A bump's branch, the scope of the tests in its pipeline, and the jobs in it that have to build the pinned images.
 
-    ``to`` is read once the branch has the pin; ``progress`` is that of a pipeline which the commit already has.
+    ``scope`` is empty without tests.  ``to`` is read once the branch has the pin; ``progress`` is that of a pipeline
+    which the commit already has.
     """
 
     branch: BumpBranch
-    variables: Mapping[str, str] = field(default_factory=dict)
+    scope: str = ""
     builds: tuple[BuildJob, ...] = ()
     to: Destination | None = None
     progress: PipelineProgress | None = None
@@ -81,11 +82,6 @@ class PipelineFacts:
                 return Outcome(waiting, Next.run(notebooks.GITLAB_PIN, "Move it:"))
         return None
 
-    @property
-    def tested(self) -> bool:
-        """True if functional tests were requested."""
-        return self.variables.get("FUNCTIONAL_TEST") == "yes"
-
     def read(self, gitlab: SecondCi) -> PipelineProgress | None:
         """Return the progress of the commit's pipeline that shows whether the pin builds and runs the requested tests.
 
@@ -95,9 +91,9 @@ class PipelineFacts:
         useful = [it for it in gitlab.pipelines(commit) if it.sha == commit and it.status not in ended]
         useful.sort(key=lambda it: it.ref != self.destination)  # each kind stays in its order, newest first
         for found in useful[:_MOST_PIPELINES]:
-            progress = pipelines.judge(found, gitlab.jobs(found.id), self.builds, tested=self.tested)
-            scope = gitlab.variables(found.id).get("FUNCTIONAL_TEST_SCOPE") if self.tested else None
-            if progress.state != "useless" and scope == self.variables.get("FUNCTIONAL_TEST_SCOPE"):
+            progress = pipelines.judge(found, gitlab.jobs(found.id), self.builds, tested=bool(self.scope))
+            scope = gitlab.variables(found.id).get("FUNCTIONAL_TEST_SCOPE") if self.scope else ""
+            if progress.state != "useless" and scope == self.scope:
                 return progress
             first = first or replace(progress, state="useless")
         return first
@@ -115,7 +111,8 @@ class PipelineStarted:
     def sentence(self) -> str:
         """The change in the imperative."""
         push = f"push {self.facts.branch.start[:10]} to {self.to.project} as {self.facts.destination}"
-        return f"{push}, and start a pipeline there; currently there: {self.to.replaces}"
+        tests = f"{self.facts.scope} tests" if self.facts.scope else "no tests"
+        return f"{push}, and start a pipeline there with {tests}; currently there: {self.to.replaces}"
 
     def holds(self, world: World) -> Check:
         """Look for the commit's pipeline."""
@@ -129,8 +126,9 @@ class PipelineStarted:
 
         Raises Refused if it may not be pushed, or if the pipeline tests another commit.
         """
-        facts, name, commit, attempts = self.facts, self.facts.destination, self.facts.branch.start, list[str]()
-        if self.to.current != commit:
+        name, commit = self.facts.destination, self.facts.branch.start
+        variables, attempts = pipelines.variables(self.facts.scope), list[str]()
+        if world.checkout.remote_tip(GITLAB_REMOTE, name) != commit:
             try:
                 world.checkout.push(GITLAB_REMOTE, name, commit, replaces=self.to.current or "")
             except Refused:  # continue if only the response was lost
@@ -142,13 +140,13 @@ class PipelineStarted:
             attempts.append(name)
             for delay in DELAYS:
                 with suppress(NoSuchRef):
-                    return self.to.gitlab.start(name, facts.variables)
+                    return self.to.gitlab.start(name, variables)
                 world.sleep(delay)
-            return self.to.gitlab.start(name, facts.variables)
+            return self.to.gitlab.start(name, variables)
 
         pipeline = once(self._find, create)
         if attempts:  # also if the response was lost and the pipeline was found later
-            yield Effect("pipeline", name, None, dict(facts.variables), pipeline.url)
+            yield Effect("pipeline", name, None, variables, pipeline.url)
         if pipeline.sha != commit:
             raise Refused(
                 f"Pipeline {pipeline.id} tests {pipeline.sha[:10]}, not {commit[:10]}: somebody else has since pushed "
@@ -176,7 +174,8 @@ class PinBuilds:
 
     def holds(self, world: World) -> Check:
         """Read the pipeline and its jobs, and the logs of failed ones."""
-        name, progress = "the GitLab pin builds", self.facts.read(self.gitlab)
+        scope, progress = self.facts.scope, self.facts.read(self.gitlab)
+        name = f"the GitLab pin builds, and the {scope} tests have ended" if scope else "the GitLab pin builds"
         if progress is None:
             return Check(name, "waiting", "waiting for a pipeline of this commit", Next.again())
         pipeline, (causes, fixes) = progress.pipeline, _explain(self.gitlab, progress)
@@ -188,7 +187,7 @@ class PinBuilds:
         )  # fmt: skip
         if progress.state == "passed":
             advice = Next.run(notebooks.GOLDEN_VALUES, "Judge and refresh their values:", source="gitlab")
-            return Check(name, "passed", progress.sentence, advice if self.facts.tested else Next(), evidence)
+            return Check(name, "passed", progress.sentence, advice if scope else Next(), evidence)
         action = replace(progress.next_action, because=" ".join([*fixes, progress.next_action.because]).strip())
         is_followed = self.wait and progress.state == "waiting"
         return Check(name, "failed" if is_followed else "waiting", progress.sentence, action, evidence)
@@ -223,47 +222,61 @@ class InternalCi:
     tests: str = ""
     wait: bool = False
 
-    def look(self, world: World, bump: Bump) -> PipelineFacts:
-        """Read the branch, GitLab and its git remote.  Raises Refused for a protected destination."""
+    def look(self, world: World, bump: Bump) -> tuple[PipelineFacts, ...]:
+        """Read the branch, GitLab and its git remote; there is one pipeline per scope.
+
+        Raises Refused for a protected destination, RunbookError for a scope that the pipeline does not offer.
+        """
         branch, sites = bump_branch.look(world, bump), bump.repository.sites
         expected = pipelines.builds(branch.texts(sites.pin_paths), sites, bump.image_type)
-        facts = PipelineFacts(branch, pipelines.variables(self.tests), expected)
-        if bump.tag is None or facts.missing:
-            return facts
-        to = _read_destination(facts)
-        progress = facts.read(to.gitlab)
-        return replace(facts, to=to, progress=progress if progress and progress.state != "useless" else None)
+        scopes = self.tests.replace(",", " ").split() or [""]
+        for scope in scopes:
+            pipelines.variables(scope)
+        wanted = [PipelineFacts(branch, scope, expected) for scope in scopes]
+        if bump.tag is None or wanted[0].missing:
+            return tuple(wanted)
+        to = _read_destination(wanted[0])
+        progress = [(facts, facts.read(to.gitlab)) for facts in wanted]
+        return tuple(replace(it, to=to, progress=found if found and found.state != "useless" else None)
+                     for it, found in progress)  # fmt: skip
 
-    def plan(self, facts: PipelineFacts, bump: Bump) -> Plan[World]:
-        """Plan the push, the pipeline, and what it has to show."""
-        evidence = Evidence({"head_commit": facts.branch.start, "base_commit": facts.branch.base_commit})
+    def plan(self, facts: tuple[PipelineFacts, ...], bump: Bump) -> Plan[World]:
+        """Plan the push, the pipelines, and what they have to show."""
+        branch, to = facts[0].branch, facts[0].to
+        evidence = Evidence({"head_commit": branch.start, "base_commit": branch.base_commit})
         planned: Plan[World] = Plan(Outcome(""), evidence=evidence)
         if bump.tag is None:
             return replace(planned, done=Outcome("No tag was given."))
-        if (to := facts.to) is None:
-            return replace(planned, waiting=facts.missing)
-        start, follow = PipelineStarted(facts, to), PinBuilds(facts, to.gitlab, self.wait)
+        if to is None:
+            return replace(planned, waiting=facts[0].missing)
+        starts = [PipelineStarted(each, to) for each in facts if each.progress is None]
         rows = {
-            "from": f"{bump.branch} at {facts.branch.start}", "remote": f"{GITLAB_REMOTE}: {to.project}",
-            "destination": facts.destination, "now there": to.replaces,
-            "pipeline": f"to be started with {', '.join(map('='.join, facts.variables.items()))}",
-            "must succeed": "\n".join(build.name for build in facts.builds),
+            "from": f"{bump.branch} at {branch.start}", "remote": f"{GITLAB_REMOTE}: {to.project}",
+            "destination": facts[0].destination, "now there": to.replaces,
+            "pipeline": "\n".join(map(_pipeline, facts)),
+            "must succeed": "\n".join(build.name for build in facts[0].builds),
         }  # fmt: skip
-        if facts.progress:  # nothing is published, so nobody has to confirm anything
-            pipeline = facts.progress.pipeline
-            rows["pipeline"] = f"exists: {pipeline.url} ({pipeline.ref}, {pipeline.status})"
-            return replace(planned, shown=(display.mapping(rows),), conditions=(follow,), on_branch=False)
-        planned = replace(
-            planned, shown=(display.mapping(rows), display.note("To confirm this destination: allow internal-ci.")),
-            conditions=(start, follow),
-        )  # fmt: skip
+        follows = tuple(PinBuilds(each, to.gitlab, self.wait) for each in facts)
+        planned = replace(planned, shown=(display.mapping(rows),), conditions=(*starts, *follows))
+        if not starts:  # nothing is published, so nobody has to confirm anything
+            return replace(planned, on_branch=False)
+        note = display.note("To confirm this destination: allow internal-ci.")
+        planned = replace(planned, shown=(*planned.shown, note))
         if not bump.publish:
             return planned
-        if confirmed := bump.allowed("internal-ci", start.sentence):
+        sentence = "; ".join(start.sentence for start in starts)
+        if confirmed := bump.allowed("internal-ci", sentence):
             return replace(planned, evidence=replace(evidence, decided=(confirmed,)))
         waiting = Outcome("waiting for a person: may the branch be pushed to the internal GitLab?")
-        question = Question("allow", "internal-ci", f"Allowed: {start.sentence}.")
+        question = Question("allow", "internal-ci", f"Allowed: {sentence}.")
         return replace(planned, conditions=(), waiting=waiting, questions=(question,))
+
+
+def _pipeline(facts: PipelineFacts) -> str:
+    if facts.progress is None:
+        return f"to be started with {', '.join(map('='.join, pipelines.variables(facts.scope).items()))}"
+    pipeline = facts.progress.pipeline
+    return f"exists: {pipeline.url} ({pipeline.ref}, {pipeline.status})"
 
 
 def _read_destination(facts: PipelineFacts) -> Destination:

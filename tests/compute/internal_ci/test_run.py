@@ -64,12 +64,13 @@ class At:
     def look(self, mode: str = "publish", tests: str = "", token: str = TOKEN, **options: Any) -> PipelineFacts:
         services = SimpleNamespace(second_ci=partial(self.second_ci, token=token))
         bump = bump_to(mode=mode, **{"allow": ALLOWED, **options})
-        return InternalCi(tests).look(Outside(self.world.checkout, None, None, services), bump)  # type: ignore[arg-type]
+        (facts,) = InternalCi(tests).look(Outside(self.world.checkout, None, None, services), bump)  # type: ignore[arg-type]
+        return facts
 
     def carry_out(self, facts: PipelineFacts, *, wait: bool = False, **time: Any) -> None:
         """Carry out the plan of what was seen before."""
         bump, record = facts.branch.bump, self.world.step(facts.branch.bump)
-        plan = InternalCi(wait=wait).plan(facts, bump)
+        plan = InternalCi(wait=wait).plan((facts,), bump)
         carry_out(record, plan, Outside(self.world.checkout, None, record, **time), lambda view: view)
 
     def run(
@@ -79,8 +80,7 @@ class At:
         options = {"allow": ALLOWED, **options}
         self.world.services = SimpleNamespace(second_ci=self.second_ci)  # type: ignore[assignment]
         self.world.run(InternalCi(tests, wait), mode=mode, **options)
-        facts = self.look(mode, tests, **options)
-        return facts.progress
+        return self.look(mode, tests, **options).progress if " " not in tests else None
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def test_a_preview_changes_nothing_and_records_the_plan(at: At) -> None:
     assert at.world.effects() == []
     (planned,) = at.world.said("planned")
     assert planned["publish"]
-    assert f"push {at.head[:10]} to {at.copy} as {TO}, and start a pipeline there" in planned["sentence"]
+    assert f"push {at.head[:10]} to {at.copy} as {TO}, and start a pipeline there with no tests" in planned["sentence"]
     assert (at.tips(), at.gitlab.started) == (before, [])
 
 
@@ -202,12 +202,18 @@ def test_a_pipeline_counts_only_if_it_runs_the_requested_tests(at: At) -> None:
     assert len(at.gitlab.started) == 3
 
 
+def test_nightly_and_weekly_tests_have_a_pipeline_each(at: At) -> None:
+    at.run(tests="nightly weekly")
+    assert at.world.effects() == ["push", "pipeline", "pipeline"]
+    assert [it["FUNCTIONAL_TEST_SCOPE"] for it in at.gitlab.started] == ["nightly", "weekly"]
+
+
 def test_the_nightly_tests_are_followed_to_their_end(at: At) -> None:
     facts = at.look(tests="nightly")
     at.gitlab.jobs_end_first, at.gitlab.running = True, 5
     at.carry_out(facts, wait=True, sleep=lambda _: None)
     assert at.gitlab.running == 0
-    assert at.world.checks()["the GitLab pin builds"] == "passed"
+    assert at.world.checks()["the GitLab pin builds, and the nightly tests have ended"] == "passed"
     assert "-r source gitlab" in at.world.said("done")[0]["next"]
 
 
