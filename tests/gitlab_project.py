@@ -158,7 +158,8 @@ class GitLabServer(httpx.BaseTransport):
             case ["pipelines", number, "bridges"]:
                 return [bridge(each.name, each.pipeline, each.status) for each in ci.bridges(int(number))]
             case ["pipelines", number, "jobs"]:
-                return [job(each.id, each.name, each.status, stage=each.stage) for each in ci.jobs(int(number))]
+                return [job(each.id, each.name, each.status, stage=each.stage, artifacts_file={"size": each.size})
+                        for each in ci.jobs(int(number))]  # fmt: skip
             case ["jobs", number, what]:
                 read = ci.log if what == "trace" else ci.artifact
                 with Web() as web:

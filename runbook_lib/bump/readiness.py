@@ -221,11 +221,11 @@ def _check_gitlab(branch: BumpBranch, pull: Pull) -> Requirement:
             return Requirement("second ci", "missing", f"No pipeline for {short} runs the lts tests.", action)
     pipeline = next(iter(pipelines), None)
     if pipeline is None:
-        start = "Start one with tools/trigger_internal_ci.py (--dry-run first)"
+        start = "Start one with internal-ci"
         return _gitlab_unseen(bump, f"{short} has no pipeline.", start)
     detail = f"Pipeline {pipeline.id} for {short}: {pipeline.status}. {pipeline.url}"
     if pipeline.status == "skipped":
-        return _gitlab_unseen(bump, detail, "Start one with tools/trigger_internal_ci.py", pipeline.url)
+        return _gitlab_unseen(bump, detail, "Start one with internal-ci", pipeline.url)
     if pipeline.status == "success":
         return Requirement("second ci", "met", detail, url=pipeline.url)
     action = Next.run(notebooks.GOLDEN_VALUES) if pipeline.status == "failed" else Next.again()

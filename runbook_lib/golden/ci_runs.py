@@ -110,6 +110,20 @@ def of_gitlab(
     )  # fmt: skip
 
 
+def of_pipelines(sources: Sequence[GoldenSource]) -> GoldenSource:
+    """Return the tests of a commit's pipelines, such as a nightly and a weekly one: of each test the first result."""
+    first, *others = [source for source in sources if not source.unusable] or sources[:1]
+    for other in others:
+        known = {(test.model, test.test_case, test.platform) for test in first.jobs}
+        new = {test for test in other.jobs if (test.model, test.test_case, test.platform) not in known}
+        first = replace(
+            first, name=f"{first.name}, {other.name}", problems=first.problems + other.problems,
+            jobs=(*first.jobs, *(test for test in other.jobs if test in new)),
+            matches=first.matches + tuple(match for match in other.matches if new.issuperset(match.jobs)),
+        )  # fmt: skip
+    return first
+
+
 def _unusable(run: WorkflowRun, image_type: ImageType, labels: AbstractSet[str]) -> str:
     """Return the reason why none of a run's values may be used, or "" if they may be used."""
     if run.status != "completed":

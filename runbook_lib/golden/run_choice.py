@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Next
@@ -21,6 +22,7 @@ from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.ports import Forge
 from runbook_lib.world.pull_request import PullRequestState
 
+_MOST_PIPELINES = 5  # read of a commit
 _PIPELINE = re.compile(r"https?://(?:(?!/pipelines/[0-9])\S)++/pipelines/([0-9]{1,18})(?:[/?#]\S*)?")
 
 
@@ -193,21 +195,22 @@ def _of_gitlab(state: PullRequestState, run_id: str) -> ChosenRun:
     gitlab = branch.services.second_ci()
     if gitlab is None:
         raise RunbookError("GITLAB_URL is not set, so no pipeline can be read. Set it to the address of your GitLab.")
-    pipeline = gitlab.pipeline(int(run_id)) if run_id else next(iter(gitlab.pipelines(head)), None)
-    if pipeline is None:
-        action = Next.again("Start one there with tools/trigger_internal_ci.py (--dry-run first).")
-        return _waiting(state, f"a pipeline for {head[:10]} on GitLab: it has none", action)
-    if pipeline.status in UNDER_WAY:
-        action = Next.again(f"When it has ended ({pipeline.url}):")
-        what = f"pipeline {pipeline.id} of {head[:10]} ({pipeline.status})"
-        return _waiting(state, what, action, pipeline.url, for_ci=True)
-    source = ci_runs.of_gitlab(
-        gitlab, pipeline, image_type=bump.image_type, head=head, older=_may_be_older(bump, pipeline.id)
-    )
+    pipelines = (gitlab.pipeline(int(run_id)),) if run_id else gitlab.pipelines(head)[:_MOST_PIPELINES]
+    if not pipelines:
+        start = Next.run("internal-ci", "Start one:", tests="nightly weekly")
+        return _waiting(state, f"a pipeline for {head[:10]} on GitLab: it has none", start)
+    for pipeline in pipelines:
+        if pipeline.status in UNDER_WAY:
+            action = Next.again(f"When it has ended ({pipeline.url}):")
+            what = f"pipeline {pipeline.id} of {head[:10]} ({pipeline.status})"
+            return _waiting(state, what, action, pipeline.url, for_ci=True)
+    read = partial(ci_runs.of_gitlab, gitlab, image_type=bump.image_type, head=head)
+    source = ci_runs.of_pipelines([read(it, older=_may_be_older(bump, it.id)) for it in pipelines])
     failed = tuple(sorted(job.name for job in source.jobs if job.state not in ("passed", "skipped")))
+    newest = pipelines[0]
     return ChosenRun(
-        state, source, url=pipeline.url, number=pipeline.id, tested=pipeline.sha, failed=failed,
-        older=pipeline.sha != head, named=bool(run_id),
+        state, source, url=newest.url, number=newest.id, tested=newest.sha, failed=failed,
+        older=newest.sha != head, named=bool(run_id),
     )  # fmt: skip
 
 

@@ -1,17 +1,20 @@
-"""The second CI of the practice environment: one scripted pipeline for each commit.
+"""The second CI of the practice environment: scripted pipelines of commits, which end at once.
 
-A commit that the forge tests has one, and so has a branch of the copy for which somebody started it.  It ends at once:
-green if the pins of the commit agree, and red if one lags.
+A commit that the forge tests has one, and one for each that somebody started for a branch of the copy.  Its builds are
+green if the pins of the commit agree, and red if one lags.  Its nightly test drifts with a new image.
 """
 
+import io
 import json
+import zipfile
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from runbook_lib.clients.gitlab.models import Bridge, NoSuchRef, Pipeline, PipelineJob
 from runbook_lib.errors import RunbookError
+from runbook_lib.practice import values
+from runbook_lib.practice.ci import scenario
 from runbook_lib.practice.git import BareRepository, read_texts
 from runbook_lib.practice.runs import PracticeRefusal, StoredFile
 from runbook_lib.system import files
@@ -19,6 +22,9 @@ from runbook_lib.text import yaml_spans
 
 _BUILD, _JOB = ".gitlab/stages/01.build.yml", "test:pre_build_image"
 _PINS = ("docker/.ngc_version.dev", "docker/.ngc_version.lts")
+_GOLDEN = "tests/functional_tests/test_cases/gpt/gpt3_mcore_tp1_pp4/golden_values_dev_dgx_h100.json"
+_INSIDE = "results/iteration=0/restart=0/assets/basic/gpt3-mcore-tp1-pp4-dev-dgx-h100"
+_TEST = 90  # the position of the nightly test among a pipeline's jobs
 _CHILDREN = 100  # the numbers of a pipeline's jobs, and of the pipeline that its bridges start, begin with its own
 
 
@@ -41,31 +47,35 @@ class PracticeSecondCi:
     def start(self, ref: str, variables: Mapping[str, str]) -> Pipeline:
         if (sha := self._copy.tip(ref)) is None:
             raise NoSuchRef(f"Could not start a pipeline of {ref}: Reference not found. Push it, then run again.")
-        asked = {"ref": ref, "variables": dict(variables)}
-        files.write(self._file, json.dumps({**self._started(), sha: asked}))
-        return self._pipeline(sha)
+        started = json.loads(self._file.read_text()) if self._file.exists() else {}
+        started.setdefault(sha, []).append((ref, dict(variables)))
+        files.write(self._file, json.dumps(started))
+        return self.pipelines(sha)[0]
 
     def pipeline(self, number: int) -> Pipeline:
-        sha = self._copy.resolve(f"{number:x}"[1:]) if 2**32 <= number < 2**33 else None
-        if sha is None or not self._ref(sha):
-            raise RunbookError(f"Could not read pipeline {number}: practice does not find it. Check the number.")
-        return self._pipeline(sha)
+        return self._asked(number)[0]
 
     def pipelines(self, sha: str) -> tuple[Pipeline, ...]:
-        return (self._pipeline(sha),) if self._ref(sha) else ()
+        numbers = [int(f"{place}{sha[:8]}", 16) for place in range(1, 1 + len(self._all(sha)))]
+        return tuple(map(self.pipeline, reversed(numbers)))
 
     def variables(self, pipeline: int) -> dict[str, str]:
-        variables: dict[str, str] = self._started().get(self.pipeline(pipeline).sha, {}).get("variables", {})
-        return variables
+        return self._asked(pipeline)[1]
 
     def bridges(self, pipeline: int) -> tuple[Bridge, ...]:
-        child = _CHILDREN * pipeline if self.pipeline(pipeline).status == "success" else None
+        builds = [status for _, status, _ in self._builds(self.pipeline(pipeline).sha)]
+        child = None if "failed" in builds else _CHILDREN * pipeline
         names = ("dev", "lts")
         return tuple(Bridge(f"functional:run_{name}_dgx_h100", "success", name, "dgx_h100", child) for name in names)
 
     def jobs(self, pipeline: int) -> tuple[PipelineJob, ...]:
-        if pipeline >= 2**33:  # one that a bridge started
-            return (PipelineJob(pipeline, "gpt3_mcore_tp1_pp4", "gpt", "success", "", ""),)
+        if pipeline >= _CHILDREN << 32:  # one that a bridge started
+            parent = pipeline // _CHILDREN
+            if self.variables(parent).get("FUNCTIONAL_TEST_SCOPE", "nightly") != "nightly":
+                return ()
+            drift = self._drift(parent)
+            status = "failed" if drift else "success"
+            return (PipelineJob(pipeline + _TEST, "gpt3_mcore_tp1_pp4", "gpt", status, "", "", len(drift)),)
         builds = enumerate(self._builds(self.pipeline(pipeline).sha), _CHILDREN * pipeline)
         return tuple(PipelineJob(number, name, "build", status, "", "") for number, (name, status, _) in builds)
 
@@ -78,13 +88,44 @@ class PracticeSecondCi:
     def _read(self, job: int, what: str) -> bytes:
         pipeline, position = divmod(job, _CHILDREN)
         logs = [log for _, _, log in self._builds(self.pipeline(pipeline).sha)]
+        if what == "artifacts" and position == _TEST and (drift := self._drift(pipeline)):
+            return drift
         if what != "log" or position >= len(logs):
             raise PracticeRefusal(f"there are no {what} of job {job}")
         return logs[position].encode()
 
-    def _pipeline(self, sha: str) -> Pipeline:
+    def _drift(self, pipeline: int) -> bytes:
+        """Return the artifact of the nightly test, if it ran and the commit has other values than it measured."""
+        found, variables = self._asked(pipeline)
+        main = self._forge.tip("main") or found.sha
+        before, tested = (read_texts(self._copy, sha, _GOLDEN, _PINS[0]) for sha in (main, found.sha))
+        drift = scenario()["causes"]["drift"]["values"]
+        measured = values.remeasure(before[_GOLDEN], drift, tested[_PINS[0]])
+        same_image = before[_PINS[0]] == tested[_PINS[0]]
+        if variables.get("FUNCTIONAL_TEST_SCOPE") != "nightly" or same_image or measured == tested[_GOLDEN]:
+            return b""
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as packed:
+            packed.writestr(f"{_INSIDE}/{_GOLDEN.rpartition('/')[2]}", measured)
+        return buffer.getvalue()
+
+    def _asked(self, number: int) -> tuple[Pipeline, dict[str, str]]:
+        """Return a pipeline, and the variables with which it was started."""
+        digits = f"{number:x}"
+        sha = self._copy.resolve(digits[1:]) if len(digits) == 9 else None
+        asked = self._all(sha)[int(digits[0], 16) - 1 :] if sha else []
+        if sha is None or not asked:
+            raise RunbookError(f"Could not read pipeline {number}: practice does not find it. Check the number.")
         status = "failed" if any(status == "failed" for _, status, _ in self._builds(sha)) else "success"
-        return Pipeline(int(f"1{sha[:8]}", 16), sha, self._ref(sha), status, f"{self._pages}/{sha}.html")
+        return Pipeline(number, sha, asked[0][0], status, f"{self._pages}/{sha}.html"), asked[0][1]
+
+    def _all(self, sha: str) -> list[tuple[str, dict[str, str]]]:
+        """Return the branch and the variables of each pipeline of a commit, the oldest first."""
+        pointing = ("--points-at", sha, "--format=%(refname:lstrip=2)", "refs/heads/pull-request")
+        mirrors = (self._forge.tried("for-each-ref", *pointing) or "").splitlines()
+        tested = ["main"] if self._forge.contains("main", sha) else mirrors
+        started = json.loads(self._file.read_text()) if self._file.exists() else {}
+        return [*((ref, {}) for ref in tested[:1]), *started.get(sha, [])]
 
     def _builds(self, sha: str) -> Iterator[tuple[str, str, str]]:
         """Yield the name, the status and the log of each job that builds an image."""
@@ -96,14 +137,3 @@ class PracticeSecondCi:
             if "/pytorch:" in image and image not in pins:
                 status, log = "failed", f"{log}ERROR: {image} is not the pinned image {pins[0]}.\n"
             yield f"{_JOB}: [{', '.join(row.values())}]", status, log
-
-    def _ref(self, sha: str) -> str:
-        """Return the branch with whose pipeline a commit was tested; empty if it was not."""
-        if self._forge.contains("main", sha):
-            return "main"
-        pointing = ("--points-at", sha, "--format=%(refname:lstrip=2)", "refs/heads/pull-request")
-        mirrors = (self._forge.tried("for-each-ref", *pointing) or "").splitlines()
-        return str(mirrors[0] if mirrors else self._started().get(sha, {}).get("ref", ""))
-
-    def _started(self) -> dict[str, Any]:
-        return json.loads(self._file.read_text()) if self._file.exists() else {}

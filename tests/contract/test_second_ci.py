@@ -97,6 +97,20 @@ def test_a_pipeline_starts_only_for_a_branch_that_is_known(place: Place) -> None
     assert place.ci.variables(started.id) == {"BUILD": "yes"}
 
 
+def test_a_commit_has_a_pipeline_for_each_start_and_its_nightly_test_drifts(place: Place) -> None:
+    head = place.pushed("gitlab", "pull-request/x", DEV, BUILD)
+    weekly, nightly = (place.ci.start("pull-request/x", {"FUNCTIONAL_TEST_SCOPE": it}) for it in ("weekly", "nightly"))
+    assert place.ci.pipelines(head) == (nightly, weekly)
+    assert [place.ci.pipeline(it.id) for it in (weekly, nightly)] == [weekly, nightly]
+    children = [place.ci.bridges(it.id)[0].pipeline or 0 for it in (weekly, nightly)]
+    assert place.ci.jobs(children[0]) == ()
+    (test,) = place.ci.jobs(children[1])
+    assert (test.name, test.status) == ("gpt3_mcore_tp1_pp4", "failed")
+    file = place.ci.artifact(test.id).open(place.web)
+    assert file.part(0, 4) == b"PK\x03\x04"
+    assert file.size == test.size
+
+
 def test_the_project_names_its_addresses_and_protected_branches(place: Place) -> None:
     assert place.ci.addresses()[0].endswith(f"/{REPOSITORY}")
     assert str(place.home / "gitlab.git") in place.ci.addresses()

@@ -22,6 +22,7 @@ from runbook_lib.compute.internal_ci.plan import PipelineProgress
 from runbook_lib.compute.internal_ci.step import InternalCi, PipelineFacts
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.git.checkout import Checkout
+from runbook_lib.golden.step import GoldenStep
 from runbook_lib.practice.second_ci import PracticeSecondCi
 from runbook_lib.practice.store import Store
 from runbook_lib.world.conditions import pulls
@@ -41,6 +42,7 @@ class At:
     world: World
     copy: Path
     gitlab: Faulty
+    practised: PracticeSecondCi
     url: str = "http://127.0.0.1:9"
 
     @property
@@ -110,7 +112,7 @@ def at(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     with ExitStack() as undo:
         store = Store(home / "forge.sqlite")
         undo.callback(store.close)
-        yield At(World(home, Controls(forge_of(store, home, lambda: now[0])), now, undo), copy, scripted)
+        yield At(World(home, Controls(forge_of(store, home, lambda: now[0])), now, undo), copy, scripted, practised)
 
 
 # -- nothing happens ---------------------------------------------------------------------------------------------
@@ -206,6 +208,13 @@ def test_nightly_and_weekly_tests_have_a_pipeline_each(at: At) -> None:
     at.run(tests="nightly weekly")
     assert at.world.effects() == ["push", "pipeline", "pipeline"]
     assert [it["FUNCTIONAL_TEST_SCOPE"] for it in at.gitlab.started] == ["nightly", "weekly"]
+    # The second half of a bump: step 05 judges the tests of all pipelines, and refreshes what drifted.
+    before = at.head
+    at.world.services = SimpleNamespace(second_ci=lambda *_: at.practised)  # type: ignore[assignment]
+    at.world.run(GoldenStep(source="gitlab"), mode="local")
+    assert at.world.effects() == ["commit"]
+    changed = at.git("diff", "--name-only", before, BRANCH).splitlines()
+    assert changed == ["tests/functional_tests/test_cases/gpt/gpt3_mcore_tp1_pp4/golden_values_dev_dgx_h100.json"]
 
 
 def test_the_nightly_tests_are_followed_to_their_end(at: At) -> None:
