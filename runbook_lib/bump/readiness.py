@@ -163,8 +163,8 @@ def _check_pins(branch: BumpBranch, pull: Pull) -> Requirement:
 
 
 def _check_values(branch: BumpBranch) -> Requirement:
-    judged = comparison.judge_branch(branch)
-    verdicts, files = judged.verdicts, [file.file for file in judged.stopped]
+    verdicts = comparison.judge_branch(branch)
+    files = [file.file for file in verdicts.stopped]
     # A group's files may have been committed by hand: a person must decide on the group anyway.
     files += [group.id for group in verdicts.groups if not group.accepted]
     action = Next.run(notebooks.GOLDEN_VALUES, "Decide on them.")

@@ -27,8 +27,8 @@ _MEASURED = ("iteration-time", "mem-allocated-bytes", "mem-max-allocated-bytes")
 PRETRAINING = {**dict.fromkeys((*_LOSSES, *_MEASURED), 0.05), "num-zeros": 0.20}
 #: Relative tolerances of RL tests: loss at every step, median time in both directions, largest memory upwards only.
 RL_LOSS, RL_TIME, RL_MEMORY = 0.01, 0.15, 0.10
-#: Inference: absolute tolerance of logprobs, range of throughput ratios, tolerance of memory in both directions.
-LOGPROBS, THROUGHPUT, MEMORY = 0.001, (0.9, 1.2), 0.05
+#: Inference: absolute tolerance of logprobs, ranges of the ratios of throughput (below 1.2) and memory.
+LOGPROBS, THROUGHPUT, MEMORY = 0.001, (0.9, math.nextafter(1.2, 0)), (0.95, 1.05)
 _MAX_MEMORY = "mem-max-allocated-bytes"
 _DEFAULT_METRICS = ("lm loss", "num-zeros")
 _INFERENCE_METRICS = ("generated_tokens", "logprobs", "generated_text")
@@ -71,15 +71,26 @@ class ComparisonConfig:
         )
 
 
-def ci_failures(old: GoldenValues, new: GoldenValues, config: ComparisonConfig) -> dict[str, str]:
-    """Return the metrics that would make CI fail a run with the values ``new``, each with the reason."""
+def ci_failures(old: GoldenValues, new: GoldenValues, config: ComparisonConfig) -> frozenset[str]:
+    """Return the metrics that would make CI fail a run with the values ``new``."""
     if config.test_type == "checkpoint-consistency":  # compares checkpoints with each other, not golden values
-        return {}
+        return frozenset()
     if config.kind == "inference":
-        return _inference(old, new, config.metrics)
+        return frozenset(_inference(old, new, config.metrics) if config.metrics else ())
     if config.kind == "rl":
-        return _rl(old, new, config)
-    return _pretraining(old, new, config)
+        missing = old.series.keys() - new.series.keys()
+        compared = [metric for metric in config.metrics if old.series.get(metric) and new.series.get(metric)]
+        start = config.start_step
+        return frozenset(missing) | {it for it in compared if not _rl(it, old.series[it], new.series[it], start)}
+    exact = config.deterministic
+    return frozenset(
+        metric
+        for metric in config.metrics
+        if metric not in PRETRAINING
+        or not old.series.get(metric)
+        or metric not in new.series
+        or not _pretraining(metric, old.series[metric], new.series[metric], exact=exact and metric not in _MEASURED)
+    )
 
 
 def steady_steps(steps: Steps) -> list[int]:
@@ -109,59 +120,29 @@ def approximately_equal(old: Steps, new: Steps, rtol: float) -> bool:
     return missed <= (0 if len(old) == 1 else min(max(len(old) // 100, 1), 50))
 
 
-def _pretraining(old: GoldenValues, new: GoldenValues, config: ComparisonConfig) -> dict[str, str]:
-    failures: dict[str, str] = {}
-    for metric in config.metrics:
-        if metric not in PRETRAINING:
-            failures[metric] = "CI has no rule for this metric"
-        elif not old.series.get(metric) or metric not in new.series:
-            failures[metric] = "it is missing"
-        else:
-            exact = config.deterministic and metric not in _MEASURED
-            before, after = old.series[metric], new.series[metric]
-            if failure := _pretraining_metric(metric, before, after, PRETRAINING[metric], exact=exact):
-                failures[metric] = failure
-    return failures
-
-
-def _pretraining_metric(metric: str, old: Steps, new: Steps, rtol: float, *, exact: bool) -> str:
+def _pretraining(metric: str, old: Steps, new: Steps, *, exact: bool) -> bool:
+    rtol = PRETRAINING[metric]
     if metric == "iteration-time":
         window = steady_steps(old)
-        if not window:
-            return "the golden values have no steady window"
-        if close(steady_time(new, window), steady_time(old, window), rtol):
-            return ""
-        return f"the median of the steady window differs by more than {rtol:.0%}"
-    if not approximately_equal(old, new, rtol):
-        return f"too many steps differ by more than {rtol:.0%}"
+        return bool(window) and close(steady_time(new, window), steady_time(old, window), rtol)
     if exact and any(new.get(step, math.inf) != value for step, value in old.items()):
-        return "not every step is exactly equal"
-    return ""
+        return False
+    return approximately_equal(old, new, rtol)
 
 
-def _inference(old: GoldenValues, new: GoldenValues, metrics: tuple[str, ...]) -> dict[str, str]:
-    if not metrics:
-        return {}
-    failures: dict[str, str] = {}
-    if "throughput" in metrics and "throughput" in old.run_metrics:
-        ratio = _ratio("throughput", old, new)
-        if ratio is None or not THROUGHPUT[0] <= ratio < THROUGHPUT[1]:
-            failures["throughput"] = f"not within {THROUGHPUT[0]} to {THROUGHPUT[1]} times"
-    if _MAX_MEMORY in metrics and _MAX_MEMORY in old.run_metrics:
-        ratio = _ratio(_MAX_MEMORY, old, new)
-        if ratio is None or not 1 - MEMORY <= ratio <= 1 + MEMORY:
-            failures[_MAX_MEMORY] = f"differs by more than {MEMORY:.0%}"
-    if not new.requests.keys() <= old.requests.keys():
-        failures["requests"] = "there are requests that the golden values do not have"
-    for key, before in old.requests.items():
-        after = new.requests.get(key)
-        if after is None:
-            failures["requests"] = "requests are missing"
-            continue
+def _inference(old: GoldenValues, new: GoldenValues, metrics: tuple[str, ...]) -> Iterable[str]:
+    for metric, (low, high) in (("throughput", THROUGHPUT), (_MAX_MEMORY, MEMORY)):
+        if metric in metrics and metric in old.run_metrics:
+            expected, measured = typical(old.run_metrics[metric]), typical(new.run_metrics.get(metric))
+            if not expected or measured is None or not low <= measured / expected <= high:
+                yield metric
+    if new.requests.keys() != old.requests.keys():
+        yield "requests"
+    for key in old.requests.keys() & new.requests.keys():
+        before, after = old.requests[key], new.requests[key]
         for name in ("generated_tokens", "logprobs", "generated_text", "routing_indices"):
             if name in metrics and name in before and not _field_matches(name, before, after):
-                failures[name] = "it differs"
-    return failures
+                yield name
 
 
 def _field_matches(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
@@ -218,34 +199,18 @@ def typical(value: object) -> float | None:
         return math.inf
 
 
-def _ratio(metric: str, old: GoldenValues, new: GoldenValues) -> float | None:
-    before, after = typical(old.run_metrics[metric]), typical(new.run_metrics.get(metric))
-    return after / before if before and after is not None else None
-
-
-def _rl(old: GoldenValues, new: GoldenValues, config: ComparisonConfig) -> dict[str, str]:
-    failures = {metric: "it is missing" for metric in old.series if metric not in new.series}
-    for metric in config.metrics:
-        before, after = old.series.get(metric), new.series.get(metric)
-        if before and after and (failure := _rl_metric(metric, before, after, config.start_step)):
-            failures[metric] = failure
-    return failures
-
-
-def _rl_metric(metric: str, before: Steps, after: Steps, start_step: int) -> str:
+def _rl(metric: str, before: Steps, after: Steps, start_step: int) -> bool:
     if metric == "lm-loss":
-        if all(step in after and _rl_loss_close(after[step], value) for step, value in before.items()):
-            return ""
-        return f"steps differ by more than {RL_LOSS:.0%}"
+        return all(step in after and _rl_loss_close(after[step], value) for step, value in before.items())
+    if metric not in _MEASURED:
+        return True
     start = start_step if metric == "iteration-time" else 1
     old, new = (list(steps.values())[start:] for steps in (before, after))
-    comparable = bool(old and new)
-    if metric == "iteration-time" and not (comparable and close(median(new), median(old), RL_TIME)):
-        return f"the median differs by more than {RL_TIME:.0%}"
-    is_memory = metric in ("mem-allocated-bytes", _MAX_MEMORY)
-    if is_memory and not (comparable and max(new) <= (1 + RL_MEMORY) * max(old)):
-        return f"the largest value grew by more than {RL_MEMORY:.0%}"
-    return ""
+    if not old or not new:
+        return False
+    if metric == "iteration-time":
+        return close(median(new), median(old), RL_TIME)
+    return max(new) <= (1 + RL_MEMORY) * max(old)
 
 
 def _rl_loss_close(new: float, old: float) -> bool:

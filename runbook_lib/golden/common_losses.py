@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
 from runbook_lib.golden.form import Judgement, ReviewReason
-from runbook_lib.golden.losses import LossChange, loss_change
+from runbook_lib.golden.measure import LossChange, loss_change
 
 #: The fraction of the limits within which two losses agreed before, and the minimum number of compared steps.
 _AGREED, _LEAST_STEPS = 0.5, 5

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import cached_property
 from time import monotonic
 
-from runbook_lib.decisions import Decisions
-from runbook_lib.golden import acceptance, baselines, history
+from runbook_lib.decisions import Decision, Decisions
+from runbook_lib.golden import baselines, history, table
 from runbook_lib.golden import collect as artifacts
-from runbook_lib.golden.attempts import read_attempts
 from runbook_lib.golden.bisect_offer import ImageSearches, look_searches
 from runbook_lib.golden.collect import CollectionProblem, GoldenCollection, GoldenSource
 from runbook_lib.golden.coverage import Coverage, compared_files, golden_files
@@ -20,9 +20,9 @@ from runbook_lib.golden.coverage import coverage as coverage_of
 from runbook_lib.golden.diff import LINT
 from runbook_lib.golden.form import examine
 from runbook_lib.golden.history import GoldenHistory
-from runbook_lib.golden.judge import NO_HISTORY, Attempts
+from runbook_lib.golden.judge import NO_HISTORY, Verdicts
 from runbook_lib.golden.run_choice import ChosenRun
-from runbook_lib.golden.table import GoldenTable, JudgedTable, judge
+from runbook_lib.golden.table import GoldenTable
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.file_names import (
     FOLDER,
@@ -35,6 +35,7 @@ from runbook_lib.recipes.file_names import (
 )  # fmt: skip
 from runbook_lib.recipes.rows import RecipeRow
 from runbook_lib.record import archive
+from runbook_lib.text.edits import Edit
 from runbook_lib.world.bump_branch import BumpBranch
 
 #: Seconds between two lines of progress.
@@ -53,7 +54,6 @@ class GoldenReadings:
     collection: GoldenCollection = field(default_factory=lambda: GoldenCollection((), ()))
     table: GoldenTable = field(default_factory=GoldenTable)
     history: GoldenHistory = NO_HISTORY
-    attempts: Attempts = field(default_factory=dict)
     rejected: frozenset[str] = frozenset()
     coverage: tuple[Coverage, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -66,18 +66,29 @@ class GoldenReadings:
         ``on_branch``: only values on the branch count as explaining a failed job.
         """
         run = self.ci_run
-        decide = acceptance.decide_by(run.bump.decisions, run.number, run.attempt)
-        judged = judge(self.table, self.history, self.attempts, decide)
-        return GoldenComparison(self, judged, undecided_jobs(self, judged, on_branch=on_branch))
+        verdicts = self.table.judge(self.history, run.attempt)
+        decided = table.decide(verdicts, self.table, run.bump.decisions, run.number, run.attempt)
+        return GoldenComparison(self, *decided, on_branch)
 
 
 @dataclass(frozen=True)
 class GoldenComparison:
-    """A run's golden values and the verdicts on them; ``undecided`` are the failed jobs that they do not explain."""
+    """A run's golden values and the verdicts on them.
+
+    ``decided`` are the decisions that were used, bound to these values, and ``unconfirmed`` the dangers, by name, of
+    files and groups whose decisions do not confirm them.  ``on_branch``: as in GoldenReadings.judge.
+    """
 
     readings: GoldenReadings
-    judged: JudgedTable
-    undecided: tuple[str, ...] = ()
+    verdicts: Verdicts
+    decided: tuple[Decision, ...] = ()
+    unconfirmed: Mapping[str, str] = field(default_factory=dict)
+    on_branch: bool = False
+
+    @cached_property
+    def edits(self) -> tuple[Edit, ...]:
+        """The measured values that are written."""
+        return self.readings.table.edits(self.verdicts)
 
     @property
     def unavailable(self) -> tuple[CollectionProblem, ...]:
@@ -87,17 +98,25 @@ class GoldenComparison:
     @property
     def ambiguous_jobs(self) -> tuple[str, ...]:
         """The failed jobs with ambiguous values, which need another attempt to decide."""
-        ambiguous = {file.file for file in self.judged.stopped if file.verdict == "ambiguous"}
-        jobs = set()
-        for file in self.readings.collection.files:
-            if file.failed and short_name(file.path) in ambiguous:
-                jobs.add((file.job, file.artifact))
-        return tuple(sorted(job for job, _ in jobs))
+        return tuple(sorted(job for job, _ in self._jobs_of(self.verdicts.ambiguous)))
 
+    @cached_property
+    def undecided(self) -> tuple[str, ...]:
+        """The failed jobs whose failure golden values do not explain.
 
-def collect(ci_run: ChosenRun, *, on_branch: bool = False, report: Callable[[str], object] = print) -> GoldenComparison:
-    """Read the golden files of the run's failed jobs, and judge each."""
-    return read(ci_run, report=report).judge(on_branch=on_branch)
+        A job is explained if its values fail CI's comparison with those in the tested commit, and none is held back.
+        """
+        blocked = set(self.verdicts.blocked)
+        if self.on_branch:
+            blocked |= {short_name(edit.path) for edit in self.edits}
+        explained = self._jobs_of(self.readings.rejected) - self._jobs_of(blocked)
+        jobs = Counter(job for job, _ in explained)
+        return tuple(sorted((Counter(self.readings.ci_run.failed) - jobs).elements()))
+
+    def _jobs_of(self, files: AbstractSet[str]) -> set[tuple[str, str]]:
+        """Return the failed jobs that measured these files, with their artifacts: jobs may have the same name."""
+        measured = self.readings.collection.files
+        return {(file.job, file.artifact) for file in measured if file.failed and short_name(file.path) in files}
 
 
 def read(ci_run: ChosenRun, *, report: Callable[[str], object] = print) -> GoldenReadings:
@@ -126,7 +145,7 @@ def read(ci_run: ChosenRun, *, report: Callable[[str], object] = print) -> Golde
         if name.replace("_2nd.json", ".json") not in used:
             warnings.append(f"No recipe uses {name}: CI will not compare anything with it.")
     return GoldenReadings(
-        ci_run, collection, read_table(branch, new), read_history(branch), read_attempts(ci_run),
+        ci_run, collection, read_table(branch, new), read_history(branch),
         _rejected(ci_run, new), _coverage(source, collection, known, rows), tuple(warnings),
         next((str(inputs["digest"]) for inputs in archive.inputs_of(records) if inputs.get("digest")), ""),
         look_searches(branch, records),
@@ -162,10 +181,10 @@ def read_table(branch: BumpBranch, measured: Mapping[str, str]) -> GoldenTable:
     )
 
 
-def judge_branch(branch: BumpBranch) -> JudgedTable:
+def judge_branch(branch: BumpBranch) -> Verdicts:
     """Judge the golden files that the branch has changed since it diverged from its base."""
-    decide = acceptance.decide_by(branch.bump.decisions)
-    return judge(read_table(branch, {}), read_history(branch), {}, decide)
+    golden = read_table(branch, {})
+    return table.decide(golden.judge(read_history(branch)), golden, branch.bump.decisions)[0]
 
 
 def read_history(branch: BumpBranch) -> GoldenHistory:
@@ -176,7 +195,7 @@ def read_history(branch: BumpBranch) -> GoldenHistory:
 def require_known(branch: BumpBranch, decisions: Decisions) -> None:
     """Raise Refused for an entry of the decisions that names no golden file on the branch."""
     if decisions.of("accept"):
-        acceptance.require_known(decisions, sorted(map(short_name, _golden_paths(_list_paths(branch)))))
+        table.require_known(decisions, sorted(map(short_name, _golden_paths(_list_paths(branch)))))
 
 
 def _rejected(ci_run: ChosenRun, new: Mapping[str, str]) -> frozenset[str]:
@@ -215,21 +234,3 @@ def _coverage(
     covered = compared_files(jobs, rows, files, source.environment)
     covered |= {short_name(file.path) for file in collection.files}
     return tuple(coverage_of(files, rows, covered, source.environment))
-
-
-def undecided_jobs(readings: GoldenReadings, judged: JudgedTable, *, on_branch: bool) -> tuple[str, ...]:
-    """Return the failed jobs whose failure golden values do not explain.
-
-    A job is explained if its values fail CI's comparison with those in the tested commit, and none is held back.
-    """
-    blocked = set(judged.blocked)
-    if on_branch:
-        blocked |= {short_name(edit.path) for edit in judged.edits}
-    explained, unexplained = set(), set()
-    for file in readings.collection.files:
-        if file.failed and short_name(file.path) in blocked:
-            unexplained.add((file.job, file.artifact))
-        elif file.failed and short_name(file.path) in readings.rejected:
-            explained.add((file.job, file.artifact))
-    jobs = Counter(job for job, _ in explained - unexplained)
-    return tuple(sorted((Counter(readings.ci_run.failed) - jobs).elements()))

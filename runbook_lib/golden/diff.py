@@ -2,19 +2,18 @@
 
 import difflib
 import itertools
-import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.blobs import read_blobs
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import summary
-from runbook_lib.golden.form import examine
 from runbook_lib.golden.history import GoldenHistory
-from runbook_lib.golden.judge import NO_HISTORY, Verdicts, judge_all
+from runbook_lib.golden.judge import NO_HISTORY, Verdicts
+from runbook_lib.golden.table import GoldenTable
 from runbook_lib.golden.values import MAX_BYTES
 from runbook_lib.recipes.file_names import (
     FOLDER,
@@ -44,53 +43,27 @@ class GoldenFiles:
 
 
 def compare(old: GoldenFiles, new: GoldenFiles, history: GoldenHistory = NO_HISTORY) -> Verdicts:
-    """Judge every file on either side, sorted by name, with the newer configuration of each test.
-
-    A file with a new name is compared with the missing file that has the same content, or most of it.
-    """
-    judgements = []
+    """Judge every file on either side, sorted by name, with the newer configuration of each test."""
     renamed = _renamed(old.contents, new.contents)
-    for name in sorted(old.contents.keys() | new.contents.keys()):
-        if name in renamed.values() and name not in new.contents:
-            continue
-        before = renamed.get(name, name)
-        config = new.configs.get(config_path(name), old.configs.get(config_path(before)))
-        judgement = examine(name, old.contents.get(before), new.contents.get(name), config, lint=new.lint)
-        if before != name:
-            judgement = replace(judgement, renamed=before, notes=(f"renamed from {before}", *judgement.notes))
-        judgements.append(judgement)
-    return judge_all(judgements, history)
+    gone = set(renamed.values()) - new.contents.keys()
+    names = sorted((old.contents.keys() | new.contents.keys()) - gone)
+    before = {name: renamed.get(name, name) for name in names}
+    configs = {name: new.configs.get(config_path(name), old.configs.get(config_path(before[name]))) for name in names}
+    contents = {name: old.contents.get(before[name]) for name in names}
+    current = {name: new.contents.get(name) for name in names}
+    return GoldenTable(contents, current, {}, configs, new.lint, renamed).judge(history)
 
 
 def _renamed(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
-    """Return the old names of renamed files: like git, require at least half of the entries to be equal.
-
-    Among equal contents the most similar name is chosen, and each old name at most once.
-    """
-    removed = {name: _entries(old[name]) for name in old.keys() - new.keys()}
-    added = {name: _entries(new[name]) for name in new.keys() - old.keys()}
-    candidates = []
-    for (name, entries), (before, old_entries) in itertools.product(added.items(), removed.items()):
-        smaller, larger = sorted((len(entries), len(old_entries)))
-        if new[name] == old[before]:
-            share = 1.0
-        elif 2 * smaller < larger:
-            continue
-        else:
-            share = len(entries & old_entries) / max(larger, 1)
-        if share >= 0.5:
-            resemblance = difflib.SequenceMatcher(None, before, name).ratio()
-            candidates.append((share, resemblance, name, before))
+    """Return the old names of renamed files, by the new ones: the content is equal, the name as similar as possible."""
     renamed: dict[str, str] = {}
-    for _, _, name, before in sorted(candidates, reverse=True):
-        if name not in renamed and before not in renamed.values():
-            renamed[name] = before
+    removed = sorted(old.keys() - new.keys())
+    for name in sorted(new.keys() - old.keys()):
+        equal = [before for before in removed if old[before] == new[name]]
+        if equal:
+            renamed[name] = difflib.get_close_matches(name, equal, n=1, cutoff=0.0)[0]
+            removed.remove(renamed[name])
     return renamed
-
-
-def _entries(content: str) -> frozenset[str]:
-    """Return the entries of a JSON text, regardless of its layout."""
-    return frozenset("".join(content.split()).split(",")) - {""}
 
 
 def of_revision(repository: Path, ref: str) -> GoldenFiles:
@@ -153,12 +126,6 @@ def as_json(verdicts: Verdicts) -> dict[str, object]:
         outcome = "held back"
     elif any(judgement.verdict == "refresh" for judgement in verdicts.judgements):
         outcome = "refresh"
-    measures = summary.rows(verdicts.judgements)
-    for row in measures:
-        for key, value in row.items():
-            # JSON has no infinity, which is the result of a step from 1e-12 to 1e300.
-            if isinstance(value, float) and not math.isfinite(value):
-                row[key] = None
     return {
         "version": 2,
         "outcome": outcome,
@@ -166,5 +133,5 @@ def as_json(verdicts: Verdicts) -> dict[str, object]:
         "history": verdicts.missing or "read",
         "groups": [group.row for group in verdicts.groups],
         "files": summary.verdict_rows(verdicts.judgements),
-        "measures": measures,
+        "measures": summary.rows(verdicts.judgements),
     }

@@ -9,13 +9,13 @@ such a value: collectors wrote the string "nan" for it.  If the repository has t
 import math
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from runbook_lib.decisions import DIVERGENCE, LOST
 from runbook_lib.golden import baselines, ci_rules
+from runbook_lib.golden.baselines import Baseline
 from runbook_lib.golden.ci_rules import ComparisonConfig
-from runbook_lib.golden.losses import LossChange, fingerprint, is_loss, loss_change
-from runbook_lib.golden.measure import Measure, cost_changes, measure
+from runbook_lib.golden.measure import LossChange, Measure, cost_changes, fingerprint, is_loss, loss_change, measure
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, Steps, parse
 from runbook_lib.recipes.file_names import is_baseline
 
@@ -44,7 +44,7 @@ class ReviewReason:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict on one file.  ``ci``: why CI would fail each metric.
+    """The verdict on one file.  ``ci``: the metrics for which CI would fail it.
 
     ``costs`` are log ratios of new to old for times, memory and zeros, positive if worse.  ``mark`` is the fingerprint
     of the new losses.  ``group``: the decision on many files that this one waits for.  ``accepted``: the reason why a
@@ -55,7 +55,7 @@ class Judgement:
     verdict: Verdict
     reasons: tuple[ReviewReason, ...] = ()
     measures: tuple[Measure, ...] = ()
-    ci: Mapping[str, str] = field(default_factory=dict)
+    ci: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     accepted: str = ""
     renamed: str = ""
@@ -77,6 +77,11 @@ class Judgement:
         """Return the weight of the worst reason."""
         return max((reason.weight for reason in self.reasons), default=0.0)
 
+    @property
+    def sentence(self) -> str:
+        """All reasons, the worst first."""
+        return "; ".join(f"{reason.metric}: {reason.sentence}".removeprefix(": ") for reason in self.reasons)
+
 
 def examine(
     file: str, old: str | bytes | None, new: str | bytes | None, config: str | None = None, *, lint: bool = False
@@ -89,61 +94,79 @@ def examine(
         return Judgement(file, "held back", (ReviewReason("", "the file is missing", _MISSING),))
     if old == new:
         return Judgement(file, "unchanged")
-    if is_baseline(file):
-        return _examine_baseline(file, old, new, config)
     try:
-        after = parse(new)
+        after = baselines.parse(new) if is_baseline(file) else parse(new)
     except BadGoldenFile as error:
         return Judgement(file, "refused", (ReviewReason("", f"the new file cannot be read: {error}"),))
-    if after.blank:
-        return Judgement(file, "refused", (ReviewReason("", "the new file is empty, which is not JSON"),))
     try:
+        if not isinstance(after, GoldenValues):
+            return _compare_baselines(file, None if old is None else baselines.parse(old), after, config)
         before = GoldenValues(blank=True) if old is None else parse(old)
     except BadGoldenFile as error:
-        reason = ReviewReason("", f"the old file cannot be read, so there is nothing to compare with: {error}")
-        before, judgement = GoldenValues(), Judgement(file, "held back", (reason,))
+        sentence = f"the old file cannot be read, so there is nothing to compare with: {error}"
+        before, judgement = GoldenValues(), Judgement(file, "held back", (ReviewReason("", sentence),))
+        if not isinstance(after, GoldenValues):
+            return judgement
     else:
-        if before.blank:
-            reasons = tuple(_lost_series(before, after))
-            note = "the file is new" if old is None else "the old file was empty"
-            verdict: Verdict = "held back" if reasons else "refresh"
-            judgement = Judgement(file, verdict, reasons, notes=(note, *_notes(before, after)))
-        else:
-            judgement = _compare(file, before, after, ComparisonConfig.parse(config, before))
-    if refusal := _not_finite(before, after, lint=lint) or _less_precise(before, after):
-        return replace(judgement, verdict="refused", reasons=(refusal, *judgement.reasons))
-    return judgement
+        judgement = _compare(file, before, after, ComparisonConfig.parse(config, before))
+        if old is None:
+            judgement = replace(judgement, notes=("the file is new", *judgement.notes))
+    refusal = _not_finite(before, after, lint=lint) or _less_precise(before, after)
+    if after.blank:
+        refusal = ReviewReason("", "the new file is empty, which is not JSON")
+    return replace(judgement, verdict="refused", reasons=(refusal, *judgement.reasons)) if refusal else judgement
 
 
-def _examine_baseline(file: str, old: str | bytes | None, new: str | bytes, config: str | None) -> Judgement:
+def _judgement(file: str, reasons: Iterable[ReviewReason], **more: Any) -> Judgement:
+    found = tuple(reasons)
+    return Judgement(file, "held back" if found else "refresh", found, **more)
+
+
+def _compare_baselines(file: str, old: Baseline | None, new: Baseline, config: str | None) -> Judgement:
     """Compare two versions of a performance baseline; values beyond CI's limits are decided with their platform."""
-    try:
-        after = baselines.parse(new)
-    except BadGoldenFile as error:
-        return Judgement(file, "refused", (ReviewReason("", f"the new file cannot be read: {error}"),))
     if old is None:
         return Judgement(file, "refresh", notes=("the file is new",))
-    try:
-        before = baselines.parse(old)
-    except BadGoldenFile as error:
-        reason = ReviewReason("", f"the old file cannot be read, so there is nothing to compare with: {error}")
-        return Judgement(file, "held back", (reason,))
-    if before == after:
+    if old == new:
         return Judgement(file, "unchanged", notes=("only the formatting changed",))
-    change = baselines.compare(before, after, config)
+    change = baselines.compare(old, new, config)
     reasons = [ReviewReason(name, "the value is missing", _MISSING, "gone") for name in change.missing]
     reasons += [ReviewReason(name, sentence, _CHANGED) for name, sentence in change.settings.items()]
-    measures = tuple(measure(file, name, {1: float(before[name])}, {1: float(after[name])}) for name in change.costs)
-    verdict: Verdict = "held back" if reasons else "refresh"
+    measures = tuple(measure(file, name, {1: float(old[name])}, {1: float(new[name])}) for name in change.costs)
     notes = tuple(f"{name}: {why}" for name, why in list(change.ci.items())[:3])
-    return Judgement(file, verdict, tuple(reasons), measures, change.ci, notes, costs=change.costs)
+    return _judgement(file, reasons, measures=measures, ci=frozenset(change.ci), notes=notes, costs=change.costs)
+
+
+def _compare(file: str, old: GoldenValues, new: GoldenValues, config: ComparisonConfig) -> Judgement:
+    if old == new:
+        return Judgement(file, "unchanged", notes=("only the formatting changed",))
+    if old.blank:
+        return _judgement(file, _lost_series(old, new), notes=tuple(_notes(old, new)))
+    shared = [metric for metric in old.series if metric in new.series]
+    losses = {}
+    for metric in filter(is_loss, shared):
+        if change := loss_change(old.series[metric], new.series[metric], rl=config.kind == "rl"):
+            losses[metric] = change
+    notes = [f"new metric {metric}" for metric in new.series if metric not in old.series]
+    if not config.known:
+        notes.append("no model_config.yaml: judged by the format of the file")
+    return _judgement(
+        file, (*_lost_series(old, new), *_lost_requests(old, new), *_run_metrics(old, new)),
+        measures=tuple(measure(file, metric, old.series[metric], new.series[metric]) for metric in shared),
+        ci=ci_rules.ci_failures(old, new, config), notes=(*notes, *_notes(old, new)), costs=cost_changes(old, new),
+        losses=losses, mark=fingerprint(new),
+    )  # fmt: skip
+
+
+def _notes(old: GoldenValues, new: GoldenValues) -> Iterable[str]:
+    if new.not_finite and not old.blank:
+        yield f"NaN or infinity in {len(new.not_finite)} values, as before"
+    for metric, steps in sorted(new.unobserved.items()):
+        yield f"{metric} was not observed at {len(steps)} of {len(new.series[metric])} steps"
 
 
 def _not_finite(old: GoldenValues, new: GoldenValues, *, lint: bool) -> ReviewReason | None:
     """Return the refusal of values that became NaN or infinite and, with ``lint``, of all that the lint refuses."""
-    places = list(new.not_finite)
-    if not lint:
-        places = [place for place in new.not_finite if place not in old.not_finite]
+    places = [place for place in new.not_finite if lint or place not in old.not_finite]
     for metric, steps in new.unobserved.items():
         wrong = steps if lint else _lost_loss(metric, steps, old, new)
         places += [f"{metric} at step {step}" for step in sorted(wrong)]
@@ -178,14 +201,12 @@ def _lost_loss(metric: str, unobserved: Iterable[int], old: GoldenValues, new: G
     """
     if "loss" not in metric:
         return set()
-    other_series = [steps for name, steps in new.series.items() if name != metric]
+    others = [steps for name, steps in new.series.items() if name != metric]
     before, known = old.series.get(metric, {}), old.unobserved.get(metric, ())
     first = min(_observed(new.series[metric]), default=math.inf)
     lost_steps = set()
     for step in unobserved:
-        ran = any(math.isfinite(steps.get(step, math.inf)) for steps in other_series)
-        if not other_series:
-            ran = step > first
+        ran = any(math.isfinite(steps.get(step, math.inf)) for steps in others) if others else step > first
         if math.isfinite(before.get(step, math.inf)) or (ran and step not in known):
             lost_steps.add(step)
     return lost_steps
@@ -193,35 +214,6 @@ def _lost_loss(metric: str, unobserved: Iterable[int], old: GoldenValues, new: G
 
 def _observed(steps: Steps) -> list[int]:
     return [step for step, value in steps.items() if math.isfinite(value)]
-
-
-def _compare(file: str, old: GoldenValues, new: GoldenValues, config: ComparisonConfig) -> Judgement:
-    if old == new:
-        return Judgement(file, "unchanged", notes=("only the formatting changed",))
-    shared = [metric for metric in old.series if metric in new.series]
-    measures = tuple(measure(file, metric, old.series[metric], new.series[metric]) for metric in shared)
-    losses = {}
-    for metric in filter(is_loss, shared):
-        if change := loss_change(old.series[metric], new.series[metric], rl=config.kind == "rl"):
-            losses[metric] = change
-    reasons = [*_lost_series(old, new), *_lost_requests(old, new), *_run_metrics(old, new)]
-    notes = [f"new metric {metric}" for metric in new.series if metric not in old.series]
-    notes += _notes(old, new)
-    if not config.known:
-        notes.append("no model_config.yaml: judged by the format of the file")
-    return Judgement(
-        file, "held back" if reasons else "refresh", tuple(reasons), measures, ci_rules.ci_failures(old, new, config),
-        tuple(notes), costs=cost_changes(old, new), losses=losses, mark=fingerprint(new),
-    )  # fmt: skip
-
-
-def _notes(old: GoldenValues, new: GoldenValues) -> list[str]:
-    notes = []
-    if new.not_finite and not old.blank:
-        notes.append(f"NaN or infinity in {len(new.not_finite)} values, as before")
-    for metric, steps in sorted(new.unobserved.items()):
-        notes.append(f"{metric} was not observed at {len(steps)} of {len(new.series[metric])} steps")
-    return notes
 
 
 def _lost_series(old: GoldenValues, new: GoldenValues) -> Iterable[ReviewReason]:
@@ -249,9 +241,8 @@ def _lost_steps(metric: str, before: Steps, after: Steps, unobserved: Container[
         missing = [step for step in missing if step > first]
     # Skipped steps have no number of zeros, and the time of a step may be missing from a log.
     if missing and (is_loss(metric) or len(missing) > len(before) // 100 or end in missing):
-        yield ReviewReason(
-            metric, f"{len(missing)} of {len(before)} steps are missing, from step {missing[0]} on", _MISSING, "steps"
-        )
+        sentence = f"{len(missing)} of {len(before)} steps are missing, from step {missing[0]} on"
+        yield ReviewReason(metric, sentence, _MISSING, "steps")
     if before and (new_end := max(_observed(after), default=0)) > end:
         yield ReviewReason(metric, f"the run became longer: {new_end} steps instead of {end}", _CHANGED, "steps")
 
@@ -277,9 +268,8 @@ def _lost_requests(old: GoldenValues, new: GoldenValues) -> Iterable[ReviewReaso
 def _first_difference(old: object, new: object) -> str:
     if not isinstance(old, list | str) or not isinstance(new, type(old)):
         return ""
-    position = 0
-    while position < min(len(old), len(new)) and old[position] == new[position]:
-        position += 1
+    pairs = enumerate(zip(old, new, strict=False))
+    position = next((at for at, (before, after) in pairs if before != after), min(len(old), len(new)))
     return f" from position {position} on"
 
 

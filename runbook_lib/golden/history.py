@@ -17,9 +17,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.git.blobs import read_objects
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.file_versions import file_versions
-from runbook_lib.golden.losses import fingerprint, is_loss, loss_change
-from runbook_lib.golden.measure import cost_changes
-from runbook_lib.golden.priors import PRIORS
+from runbook_lib.golden.measure import PRIORS, cost_changes, fingerprint, is_loss, loss_change
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, parse
 from runbook_lib.recipes.file_names import FOLDER, GoldenFileName
 from runbook_lib.system.files import make_folder, write
@@ -66,11 +64,10 @@ class HistoryBuilder:
         """Add a commit: the path, blob and values of each changed file; a removed file has no values."""
         self.order += 1
         changed = list(files)
-        removed = {self.blobs.get(path, ""): path for path, _, values in changed if values is None}
+        removed = {self.blobs.pop(path, ""): path for path, _, values in changed if values is None}
         for path, blob, values in changed:
             if values is None:
                 self.values.pop(path, None)
-                self.blobs.pop(path, None)
                 continue
             if path not in self.blobs and blob in removed and removed[blob] in self.changes:
                 self.changes[path] = self.changes.pop(removed[blob])  # renamed

@@ -1,10 +1,10 @@
 """The verdict on a refresh of golden values: drift of the image, or a change that a person must review.
 
 A file's form is judged first (``form``).  A change of time or memory is split into the shift of its platform, which is
-one decision for all files (``shifts``), and the test's deviation, which is held back if it is improbable for that test
-(``noise``).  Losses have limits that past images kept (``losses``).  A value is *ambiguous* if another run would
-decide, because the test moved as far before.  CI's own rules are reported beside the verdict; they determine what CI
-does.
+one decision for all files (``groups``), and the test's deviation, which is held back if it is improbable for that test
+(``noise``).  Losses have limits that past images kept (``measure``).  A value is *ambiguous* if another attempt of the
+run decides, because the test moved as far before.  CI's own rules are reported beside the verdict; they determine what
+CI does.
 """
 
 import math
@@ -14,17 +14,14 @@ from dataclasses import dataclass, field, replace
 from runbook_lib.decisions import DANGERS, DIVERGENCE, LOST, SLOWER
 from runbook_lib.golden.common_losses import split_common
 from runbook_lib.golden.form import STOPPED, Judgement, ReviewReason, Verdict, examine
+from runbook_lib.golden.groups import LOSS, SHIFT_LIMIT, Deviation, Group, baseline_groups, common_reasons, split
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.noise import NoiseModel, learn
-from runbook_lib.golden.shifts import SHIFT_LIMIT, Deviation, Group, baseline_groups, common_reasons, split
 from runbook_lib.recipes.file_names import is_baseline
 
 #: The number of standard deviations from which a deviation is held back.
 _LEAST_DEVIATIONS = 2.75
 NO_HISTORY = GoldenHistory(missing="no history was read")
-#: By file and metric: the costs, or the excess of a loss, in earlier attempts of a run.
-Attempts = Mapping[tuple[str, str], Sequence[float]]
-_NO_ATTEMPTS: Attempts = {}
 #: The smallest relevant ratios, by metric.
 _LEAST_RATIO = {"num-zeros": 2.0, "mem": 1.15, "": 1.25}
 #: A test that is hardly worse than before is not reported, even if its platform improved.
@@ -55,20 +52,34 @@ class Verdicts:
                     groups[file] = (*groups.get(file, ()), group)
         return groups
 
+    @property
+    def stopped(self) -> tuple[Judgement, ...]:
+        """The files that a person, or another run, must decide."""
+        return tuple(file for file in self.judgements if file.verdict in STOPPED)
+
+    @property
+    def ambiguous(self) -> frozenset[str]:
+        """The files that another attempt of the run decides."""
+        return frozenset(file.file for file in self.judgements if file.verdict == "ambiguous")
+
+    @property
+    def blocked(self) -> frozenset[str]:
+        """The files that wait for a person or another run, by themselves or with their group."""
+        return frozenset(file.file for file in self.stopped) | self.waiting.keys()
+
     def danger(self, group: Group) -> str:
         """Return the danger of accepting a group, from its files; empty if there is none."""
         if group.ratio is None:
             return LOST
-        dangers = {judgement.danger for judgement in self.judgements if judgement.file in group.files}
-        if "loss" in group.metric:
-            return DIVERGENCE if DIVERGENCE in dangers else ""
+        if LOSS in group.metric:
+            diverges = (file.danger == DIVERGENCE for file in self.judgements if file.file in group.files)
+            return DIVERGENCE if any(diverges) else ""
         return SLOWER if group.ratio > 1 and not group.metric.startswith("mem-") else ""
 
     def exceptions(self, group: Group) -> tuple[str, ...]:
         """Return the files of a group that are decided by themselves, with the danger of each."""
-        files = (judgement for judgement in self.judgements if judgement.file in group.files)
-        stopped = (judgement for judgement in files if judgement.verdict in STOPPED)
-        return tuple(f"{file.file} ({DANGERS.get(file.danger) or file.verdict})" for file in stopped)
+        files = (file for file in self.stopped if file.file in group.files)
+        return tuple(f"{file.file} ({DANGERS.get(file.danger) or file.verdict})" for file in files)
 
     @property
     def accepted_dangers(self) -> tuple[str, ...]:
@@ -80,7 +91,7 @@ class Verdicts:
     @property
     def open(self) -> bool:
         """Return True if a person, or another run, must decide something."""
-        return bool(self.waiting) or any(judgement.verdict in STOPPED for judgement in self.judgements)
+        return bool(self.waiting or self.stopped)
 
 
 def judge(
@@ -90,23 +101,20 @@ def judge(
     return judge_all([examine(file, old, new, config, lint=lint)]).judgements[0]
 
 
-def judge_all(
-    examined: Iterable[Judgement], history: GoldenHistory = NO_HISTORY, attempts: Attempts = _NO_ATTEMPTS
-) -> Verdicts:
+def judge_all(examined: Iterable[Judgement], history: GoldenHistory = NO_HISTORY, *, attempt: int = 1) -> Verdicts:
     """Judge the values of files whose form was examined; the history is that of the old revision.
 
-    ``attempts`` are the values of earlier attempts of the same run, of which the worst is judged.
+    ``attempt`` is that of the run: the first leaves what is ambiguous to another, which decides.
     """
     judgements = tuple(examined)
     differing = [judgement for judgement in judgements if judgement.verdict != "unchanged"]
     model = learn(history, {judgement.renamed: judgement.file for judgement in differing if judgement.renamed})
-    of_baselines = [judgement for judgement in differing if is_baseline(judgement.file)]
     golden = [judgement for judgement in differing if not is_baseline(judgement.file)]
     groups, deviations = split(golden, model)
     reasons = {judgement.file: list(judgement.reasons) for judgement in differing}
     for judgement in golden:
-        reasons[judgement.file] += _losses(judgement, model, attempts)
-        reasons[judgement.file] += _deviations(judgement, deviations, model, attempts)
+        reasons[judgement.file] += _losses(judgement, model)
+        reasons[judgement.file] += _deviations(judgement, deviations, model)
     for group in common_reasons(reasons, golden):
         if group.metric == "lm loss":
             is_common, own = split_common([judgement for judgement in golden if judgement.file in group.files])
@@ -115,12 +123,12 @@ def judge_all(
             for file, reason in own.items():
                 reasons[file].append(reason)
         groups.append(group)
-    groups += baseline_groups(of_baselines)
+    groups += baseline_groups(judgement for judgement in differing if is_baseline(judgement.file))
     decided = []
     for judgement in judgements:
         if judgement.verdict != "unchanged":
             own_groups = [group for group in groups if judgement.file in group.files]
-            judgement = _decide(judgement, reasons[judgement.file], own_groups)
+            judgement = _decide(judgement, reasons[judgement.file], own_groups, is_first=attempt == 1)
         decided.append(judgement)
     return Verdicts(tuple(decided), tuple(groups), deviations, history.missing)
 
@@ -133,76 +141,63 @@ def least_deviation(metric: str, scale: float) -> float:
     return limit
 
 
-def _decide(judgement: Judgement, reasons: Sequence[ReviewReason], groups: Sequence[Group]) -> Judgement:
-    kinds = {group.family if group.ratio is None else "loss" for group in groups if group.metric in ("form", "lm loss")}
+def _decide(
+    judgement: Judgement, reasons: Sequence[ReviewReason], groups: Sequence[Group], *, is_first: bool
+) -> Judgement:
+    kinds = {group.family if group.ratio is None else LOSS for group in groups if group.metric in ("form", "lm loss")}
     own = sorted((reason for reason in reasons if reason.kind not in kinds), key=lambda reason: -reason.weight)
     verdict: Verdict = judgement.verdict
     if verdict == "refused":  # because of its first reason
         own.sort(key=lambda reason: reason not in judgement.reasons[:1])
+    elif own:
+        verdict = "ambiguous" if is_first and all(reason.ambiguous for reason in own) else "held back"
     else:
         verdict = "refresh"
-        if own:
-            verdict = "ambiguous" if all(reason.ambiguous for reason in own) else "held back"
     return replace(judgement, verdict=verdict, reasons=tuple(own), group=groups[0].id if groups else "")
 
 
-def _losses(judgement: Judgement, model: NoiseModel, attempts: Attempts) -> Iterable[ReviewReason]:
-    marks = model.marks.get(judgement.file, ())
+def _losses(judgement: Judgement, model: NoiseModel) -> Iterable[ReviewReason]:
     for metric, loss in judgement.losses.items():
-        values = [loss.excess, *attempts.get((judgement.file, metric), ())]
-        if max(values) <= 1:
+        if loss.excess <= 1:
             continue
         past = model.losses.get((judgement.file, metric), ())
         similar = sum(excess >= loss.excess for excess in past)
+        returns = judgement.mark in model.marks.get(judgement.file, ())[:-1]
         sentence = f"{loss.size:+.2%} at step {loss.step}, {loss.excess:.1f} times the limit kept by past images"
-        if judgement.mark in marks[:-1]:
+        if loss.leaves:
+            sentence += f"; it {'diverges from' if loss.diverges else 'leaves its band at'} step {loss.leaves}"
+        if returns:
             sentence += "; it equals an earlier version: flaky, not drift"
         elif past:
             sentence += f"; it moved as far in {similar} of {len(past)} earlier changes"
-        reason = ReviewReason(metric, sentence, loss.excess, "loss", bool(similar) or judgement.mark in marks[:-1])
-        yield _repeated(reason, [value > 1 for value in values])
+        yield ReviewReason(metric, sentence, loss.excess, LOSS, bool(similar) or returns)
 
 
 def _deviations(
-    judgement: Judgement, deviations: Mapping[tuple[str, str], Deviation], model: NoiseModel, attempts: Attempts
+    judgement: Judgement, deviations: Mapping[tuple[str, str], Deviation], model: NoiseModel
 ) -> Iterable[ReviewReason]:
-    """Yield a reason for each time, memory or number of zeros that deviates too much in one of the attempts."""
-    for metric, cost in judgement.costs.items():
+    """Yield a reason for each time, memory or number of zeros that deviates too much."""
+    for metric in judgement.costs:
         deviation = deviations[judgement.file, metric]
-        limit = max(least_deviation(metric, deviation.scale), _LEAST_RISE - deviation.shift)
-        residuals = [value - deviation.shift for value in (cost, *attempts.get((judgement.file, metric), ()))]
-        if max(residuals) >= limit:
-            reason = _deviation(judgement.file, metric, replace(deviation, residual=max(residuals)), model)
-            yield _repeated(reason, [residual >= limit for residual in residuals])
-
-
-def _repeated(reason: ReviewReason, beyond: Sequence[bool]) -> ReviewReason:
-    """Return a reason with what all attempts say, which leaves nothing to another one."""
-    if len(beyond) == 1:
-        return reason
-    sentence = f"{reason.sentence}; beyond it in {sum(beyond)} of {len(beyond)} attempts"
-    return replace(reason, sentence=sentence if all(beyond) else f"{sentence}: flaky, not drift", ambiguous=False)
+        if deviation.residual < max(least_deviation(metric, deviation.scale), _LEAST_RISE - deviation.shift):
+            continue
+        past = model.residuals.get((judgement.file, metric), ())
+        similar = sum(abs(residual) >= abs(deviation.residual) for residual in past)
+        returns = model.returns(judgement.file, metric, deviation.residual)
+        sentence = f"×{_ratio(deviation.residual + deviation.shift):.2f}"
+        if deviation.shift:
+            sentence += f", its platform ×{_ratio(deviation.shift):.2f}"
+        sentence += f"; it moved as far in {similar} of {len(past)} earlier changes" if past else "; without a history"
+        if returns:
+            sentence += ", and this is an earlier level: flaky, not drift"
+        weight, kind = deviation.residual / _least_change(metric), LOSS if metric == "num-zeros" else ""
+        yield ReviewReason(metric, sentence, weight, kind, bool(similar) or returns)
 
 
 def _least_change(metric: str) -> float:
     """Return the logarithm of the smallest ratio that a person must review, regardless of the test's noise."""
     kind = "mem" if metric.startswith("mem-") else metric
     return math.log(_LEAST_RATIO.get(kind, _LEAST_RATIO[""]))
-
-
-def _deviation(file: str, metric: str, deviation: Deviation, model: NoiseModel) -> ReviewReason:
-    similar, count = model.similar(file, metric, deviation.residual)
-    low, high = (_ratio(deviation.residual + sign * 2 * deviation.scale) for sign in (-1, 1))
-    interval = f"×{low:.2f} to ×{high:.2f}, 95 % interval"
-    if deviation.shift:
-        interval = f"its platform ×{_ratio(deviation.shift):.2f}; apart from that {interval}"
-    sentence = f"×{_ratio(deviation.residual + deviation.shift):.2f} ({interval}); "
-    sentence += f"it moved as far in {similar} of {count} earlier changes" if count else "no earlier change is known"
-    returns = model.returns(file, metric, deviation.residual)
-    if returns:
-        sentence += ", and this is an earlier level: flaky, not drift"
-    weight, kind = deviation.residual / _least_change(metric), "loss" if metric == "num-zeros" else ""
-    return ReviewReason(metric, sentence, weight, kind, bool(similar) or returns)
 
 
 def _ratio(change: float) -> float:

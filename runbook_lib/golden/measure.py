@@ -1,11 +1,51 @@
-"""Measures of a metric's drift: the signed mean known to reviewers, and the largest change of a step."""
+"""How far a metric moved between two runs of one test: what reviewers know, a ratio for costs, and limits for losses.
 
+A new image changes the rounding of sums, so losses agree best at first, and the differences grow.  Past images show how
+far (``priors.json``, which a bench generates): the first steps have a constant envelope; the envelope of later steps
+grows with the square root of the step.  Single steps of a long run are too noisy, so the mean over a window of steps
+has a separate limit, and counts if a paired test shows that it differs from zero.
+"""
+
+import json
 import math
-from dataclasses import dataclass
-from statistics import median
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from statistics import fmean, median
 
 from runbook_lib.golden import ci_rules
 from runbook_lib.golden.values import GoldenValues, Steps
+
+_FIRST_STEPS, _STABLE_STEPS = 5, 100
+#: Steps in a window, and the number of standard errors by which its mean must differ from zero.
+_WINDOW, _ERRORS = 25, 4.0
+#: Number of last steps that must all be outside the band for a loss to have diverged.
+_DIVERGED = 3
+#: Larger changes count as this, so that sums stay finite.
+_LARGEST = 1e6
+
+
+@dataclass(frozen=True)
+class Priors:
+    """The usual noise of golden values in Megatron-LM's history, which decides if a test has too few versions.
+
+    ``scales``: the usual standard deviation of a test's change, by metric.
+    ``shift`` is the standard deviation of a platform's common shift, by metric.  ``moved``: the share of changes beyond
+    the limit of a group, by metric.  ``stopped``: the share of files held back individually, by the kind of the reason.
+    ``first_loss``, ``loss``, ``window_loss``: limits of relative changes.
+    """
+
+    scales: Mapping[str, float]
+    moved: Mapping[str, float]
+    shift: Mapping[str, float]
+    stopped: Mapping[str, float]
+    first_loss: float
+    loss: float
+    window_loss: float
+
+
+PRIORS = Priors(**json.loads(resources.files("runbook_lib.golden").joinpath("priors.json").read_text("utf-8")))
 
 
 @dataclass(frozen=True)
@@ -13,9 +53,7 @@ class Measure:
     """The drift of one metric of one file.
 
     ``avg_rel_diff`` is the signed mean of (old − new) / old over the ``n_steps`` shared steps with finite values and
-    \\|old| ≥ 1e-12; ``max_abs`` is the maximum of its absolute value per step.  ``ratio`` is new to old as the metric
-    is judged (times: median of the steady window; memory: the worse of median and maximum).  None if nothing can be
-    compared.
+    \\|old| ≥ 1e-12; ``max_abs`` is the maximum of its absolute value per step.  None if nothing can be compared.
     """
 
     file: str
@@ -23,65 +61,131 @@ class Measure:
     n_steps: int
     avg_rel_diff: float | None
     max_abs: float | None
-    ratio: float | None = None
+
+
+@dataclass(frozen=True)
+class LossChange:
+    """``excess``: the largest multiple of a limit, reached at ``step``, where the loss changed by ``size`` (relative).
+
+    ``tail``: the mean change over the last tenth of the steps (at least 5).
+    ``limits`` are by step.  ``leaves`` is the step at which the loss leaves its band, 0 if it never does; it
+    ``diverges`` if it does not return.  ``old`` and ``new`` are the values by step.
+    """
+
+    excess: float
+    step: int
+    size: float
+    tail: float
+    limits: Steps = field(default_factory=dict)
+    leaves: int = 0
+    diverges: bool = False
+    old: Steps = field(default_factory=dict, repr=False)
+    new: Steps = field(default_factory=dict, repr=False)
+
+
+def shared_steps(old: Steps, new: Steps) -> list[int]:
+    """Return the steps with finite values on both sides, in order."""
+    return [step for step in sorted(old.keys() & new.keys()) if math.isfinite(old[step]) and math.isfinite(new[step])]
 
 
 def measure(file: str, metric: str, old: Steps, new: Steps) -> Measure:
     """Measure one metric, as described in Measure."""
-    before, after = _shared_values(old, new)
-    ratio = _ratio(metric, old, new, before, after)
-    differences = [(a - b) / a for a, b in zip(before, after, strict=True) if a >= 1e-12 or a <= -1e-12]
+    steps = [step for step in shared_steps(old, new) if abs(old[step]) >= 1e-12]
+    differences = [(old[step] - new[step]) / old[step] for step in steps]
     if not differences:
-        return Measure(file, metric, 0, None, None, ratio)
-    mean = sum(differences) / len(differences)
-    return Measure(file, metric, len(differences), mean, max(map(abs, differences)), ratio)
-
-
-def _shared_values(old: Steps, new: Steps) -> tuple[list[float], list[float]]:
-    """Return the old and new values of the shared steps, in order, if both are finite."""
-    if list(old) == list(new):
-        before, after = list(old.values()), list(new.values())
-        if math.isfinite(sum(before)) and math.isfinite(sum(after)):
-            return before, after
-    before, after = [], []
-    for step in sorted(old.keys() & new.keys()):
-        if math.isfinite(old[step]) and math.isfinite(new[step]):
-            before.append(old[step])
-            after.append(new[step])
-    return before, after
-
-
-def _ratio(metric: str, old: Steps, new: Steps, before: list[float], after: list[float]) -> float | None:
-    if not before:
-        return None
-    if "time" in metric:
-        window = [step for step in ci_rules.steady_steps(old) if math.isfinite(new.get(step, math.inf))]
-        if window:
-            old_time, new_time = ci_rules.steady_time(old, window), ci_rules.steady_time(new, window)
-        else:
-            old_time, new_time = median(before), median(after)
-        return new_time / old_time if old_time > 0 else None
-    if metric.startswith("mem-") and min(before) > 0:
-        return max(median(after) / median(before), max(after) / max(before))
-    return None
+        return Measure(file, metric, 0, None, None)
+    return Measure(file, metric, len(steps), sum(differences) / len(steps), max(map(abs, differences)))
 
 
 def cost_changes(old: GoldenValues, new: GoldenValues) -> dict[str, float]:
     """Return the log ratio of new to old for each time, memory and number of zeros; positive for lower throughput."""
     changes: dict[str, float] = {}
     for metric in old.series.keys() & new.series.keys():
-        before, after = _shared_values(old.series[metric], new.series[metric])
-        if metric == "num-zeros" and before and min(*before, *after) >= 0:
-            changes[metric] = math.log((median(after) + 1) / (median(before) + 1))
-        elif ratio := _ratio(metric, old.series[metric], new.series[metric], before, after):
-            changes[metric] = math.log(ratio)
+        changes[metric] = _cost(metric, old.series[metric], new.series[metric])
     for metric in old.run_metrics.keys() & new.run_metrics.keys():
-        numbers = ci_rules.typical(old.run_metrics[metric]), ci_rules.typical(new.run_metrics[metric])
-        if None in numbers or not all(number and 0 < number < math.inf for number in numbers):
-            continue
-        change = math.log(numbers[1] / numbers[0])  # type: ignore[operator]
+        before, after = ci_rules.typical(old.run_metrics[metric]), ci_rules.typical(new.run_metrics[metric])
         if metric == "throughput":
-            changes[metric] = -change
+            changes[metric] = -_log_ratio(before, after)
         elif metric.startswith("mem-") or "timing" in metric:
-            changes[metric] = change
+            changes[metric] = _log_ratio(before, after)
     return {metric: change for metric, change in sorted(changes.items()) if math.isfinite(change)}
+
+
+def _log_ratio(old: float | None, new: float | None) -> float:
+    """Return NaN if there is no ratio."""
+    return math.log(new / old) if old and new and 0 < old < math.inf and 0 < new / old < math.inf else math.nan
+
+
+def _cost(metric: str, old: Steps, new: Steps) -> float:
+    """Return the log ratio as a metric is judged: time in the steady window, the worse of median and peak memory."""
+    is_time, is_memory = "time" in metric, metric.startswith("mem-")
+    steps = shared_steps(old, new) if is_time or is_memory or metric == "num-zeros" else []
+    if not steps:
+        return math.nan
+    before, after = [old[step] for step in steps], [new[step] for step in steps]
+    if is_time:
+        window = [step for step in ci_rules.steady_steps(old) if step in new and math.isfinite(new[step])]
+        if window:
+            before, after = [old[step] for step in window], [new[step] for step in window]
+        return _log_ratio(median(before), median(after))
+    if is_memory:
+        if min(before) <= 0:
+            return math.nan
+        return max(_log_ratio(median(before), median(after)), _log_ratio(max(before), max(after)))
+    if min(*before, *after) < 0:
+        return math.nan
+    return _log_ratio(median(before) + 1, median(after) + 1)
+
+
+def is_loss(metric: str) -> bool:
+    """Return True if a metric is a loss with a value per step."""
+    return "loss" in metric and "scale" not in metric
+
+
+def loss_change(old: Steps, new: Steps, *, rl: bool = False) -> LossChange | None:
+    """Measure the change of a loss over the shared steps; None if no shared step is finite.
+
+    Values near zero count as a hundredth of the largest, because a ratio to them is meaningless.  ``rl``: the test is a
+    reinforcement-learning test, whose losses CI compares with a different tolerance.
+    """
+    steps = shared_steps(old, new)
+    if not steps:
+        return None
+    floor = max(abs(old[step]) for step in steps) / 100 or 1e-12
+    changes = [(new[step] - old[step]) / max(abs(old[step]), floor) for step in steps]
+    changes = [max(-_LARGEST, min(_LARGEST, change)) for change in changes]
+    worst = (0.0, steps[0], 0.0)
+    limits: dict[int, float] = {}
+    outside: list[int] = []
+    last_run = 0  # the number of consecutive steps outside the band, up to the current one
+    for position, (step, change) in enumerate(zip(steps, changes, strict=True)):
+        limit = PRIORS.first_loss if position < _FIRST_STEPS else PRIORS.loss * math.sqrt(max(1.0, step / 100))
+        limits[step] = ci_rules.RL_LOSS if rl else limit
+        excess = abs(change) / limits[step]
+        worst = max(worst, (excess, step, change), key=lambda found: found[0])
+        last_run += 1
+        if excess > 1:
+            outside.append(step)
+        else:
+            last_run = 0
+    if steps[-1] > _STABLE_STEPS and not rl:
+        for start in range(0, len(steps) - _WINDOW + 1, _WINDOW // 2):
+            mean, error = _mean_and_error(changes[start : start + _WINDOW])
+            if abs(mean) > _ERRORS * error:
+                worst = max(worst, (abs(mean) / PRIORS.window_loss, steps[start], mean), key=lambda found: found[0])
+    diverges = last_run >= min(_DIVERGED, len(steps))
+    leaves = outside[-last_run if diverges else 0] if outside else 0
+    tail = changes[-max(5, len(changes) // 10) :]
+    return LossChange(*worst, fmean(tail), limits, leaves, diverges, old, new)
+
+
+def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """Return a mean and its standard error, 0 for a single value; much faster than ``statistics.stdev``."""
+    mean, count = fmean(values), len(values)
+    return mean, math.dist(values, [mean] * count) / math.sqrt(count * max(count - 1, 1))
+
+
+def fingerprint(golden: GoldenValues) -> int:
+    """Return a number that is equal for equal losses; 0 for a file without losses."""
+    losses = [sorted(steps.items()) for metric, steps in sorted(golden.series.items()) if is_loss(metric)]
+    return zlib.crc32(repr(losses).encode()) if losses else 0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from runbook_lib.golden.history import GoldenHistory, PastChange
-from runbook_lib.golden.priors import PRIORS
+from runbook_lib.golden.measure import PRIORS
 from runbook_lib.recipes.file_names import GoldenFileName
 
 #: The minimum number of files for a platform's common shift, and the factor from median deviation to sigma.
@@ -43,11 +43,6 @@ class NoiseModel:
         total = sum(min(abs(change), limit) ** 2 for change in past)
         variance = (_OF_PRIOR * prior**2 + total) / (_OF_PRIOR + len(past))
         return max(math.sqrt(variance), _FLOORS.get(metric, _FLOOR))
-
-    def similar(self, file: str, metric: str, change: float) -> tuple[int, int]:
-        """Return the number of past changes of a test that were at least as large, in either direction, and of all."""
-        past = self.residuals.get((file, metric), ())
-        return sum(abs(residual) >= abs(change) for residual in past), len(past)
 
     def returns(self, file: str, metric: str, change: float) -> bool:
         """Return True if the change returns to an earlier level of a test, other than its last."""

@@ -7,8 +7,8 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from runbook_lib.display import Picture
+from runbook_lib.golden.groups import Group
 from runbook_lib.golden.judge import Verdicts
-from runbook_lib.golden.shifts import Group
 from runbook_lib.golden.values import Steps
 
 if TYPE_CHECKING:

@@ -4,23 +4,19 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
-from statistics import median
 
 from runbook_lib.display import Picture
-from runbook_lib.golden import bisect_offer
-from runbook_lib.golden import plots as golden_plots
+from runbook_lib.golden import bisect_offer, plots
 from runbook_lib.golden.comparison import GoldenComparison
 from runbook_lib.golden.form import Judgement
 from runbook_lib.golden.judge import Verdicts, least_deviation
-from runbook_lib.golden.summary import sentence
 from runbook_lib.golden.table import GoldenTable
-from runbook_lib.golden.values import BadGoldenFile, GoldenValues, Steps, parse
+from runbook_lib.golden.values import BadGoldenFile, Steps, parse
 from runbook_lib.model import Question
 from runbook_lib.recipes.file_names import GoldenFileName
 
 #: Maximum number of plots per run; drawing one takes 0.2 s.
 _MOST_PLOTS = 20
-_GIB = 2.0**30
 
 
 def questions(values: GoldenComparison) -> tuple[tuple[Question, ...], dict[str, Callable[[], Picture]]]:
@@ -28,68 +24,56 @@ def questions(values: GoldenComparison) -> tuple[tuple[Question, ...], dict[str,
 
     Refused files cannot be accepted.
     """
-    asked, plots = [], dict[str, Callable[[], Picture]]()
+    asked, drawings = [], dict[str, Callable[[], Picture]]()
     for question, draw in [*_of_groups(values), *_of_files(values)]:
-        if draw and len(plots) < _MOST_PLOTS:
-            name = f"plot-{len(plots) + 1}.svg"
-            plots[name] = cache(draw)
+        if draw and len(drawings) < _MOST_PLOTS:
+            name = f"plot-{len(drawings) + 1}.svg"
+            drawings[name] = cache(draw)
             question = replace(question, facts={**question.facts, "plot": name})
         asked.append(question)
-    return tuple(asked), plots
+    return tuple(asked), drawings
 
 
 Asked = tuple[Question, Callable[[], Picture] | None]
 
 
 def _of_groups(values: GoldenComparison) -> Iterator[Asked]:
-    verdicts = values.judged.verdicts
+    verdicts = values.verdicts
     for group in verdicts.groups:
         if group.accepted:
             continue
-        offer, command = _search(values, group.files[0], group.metric) if (group.ratio or 0) > 1 else ("", "")
         exceptions = ", ".join(verdicts.exceptions(group))
         numbers = f"{group.sentence}; decided separately: {exceptions}" if exceptions else group.sentence
-        danger = verdicts.danger(group)
-        facts = {
-            "numbers": numbers, "danger": danger, "files": list(group.files), "search": command,
-            "key": group.digest, **_run(values),
-        }  # fmt: skip
-        suggestion = "" if danger else group.sentence
-        question = Question("accept", group.id, f"{numbers}. {offer}".rstrip(), suggestion, facts)
-        yield question, partial(golden_plots.shift, group, verdicts) if golden_plots.ratios(group, verdicts) else None
+        worse = group.metric if (group.ratio or 0) > 1 else ""
+        facts = {"danger": verdicts.danger(group), "files": list(group.files), "key": group.digest}
+        draw = partial(plots.shift, group, verdicts) if plots.ratios(group, verdicts) else None
+        yield _question(values, group.id, numbers, facts, group.files[0], worse), draw
 
 
 def _of_files(values: GoldenComparison) -> Iterator[Asked]:
     table = values.readings.table
-    for file in values.judged.stopped:
-        if file.verdict == "refused":
-            continue
-        numbers = ""
-        key = table.digest(file.file)
-        offer, command = _search(values, file.file, _worse_metric(file))
-        why = f"{sentence(file)}. {offer}" if offer else sentence(file)
-        draw: Callable[[], Picture] | None = None
-        if both := _parse_both(table, file.file):
-            numbers = _numbers(file, *both)
-            if metric := _plotted_metric(file, *both):
-                draw = partial(_plot, metric, file, values.judged.verdicts, *both)
-        facts = {
-            "danger": file.danger, "test": test_of(file.file), "key": key, "search": command, **_run(values),
-            "judged": sentence(file) if command else why, "numbers": numbers,
-        }  # fmt: skip
-        yield Question("accept", file.file, why, "" if file.danger else numbers, facts), draw
+    for file in values.verdicts.stopped:
+        if file.verdict != "refused":
+            facts = {"danger": file.danger, "test": test_of(file.file), "key": table.digest(file.file)}
+            question = _question(values, file.file, file.sentence, facts, file.file, _worse_metric(file))
+            yield question, _plot(file, values.verdicts, table)
 
 
-def _parse_both(table: GoldenTable, file: str) -> tuple[GoldenValues, GoldenValues] | None:
-    """Return the old and the new values of a file; None if one cannot be parsed, which its reasons say."""
-    try:
-        return parse(table.base[file] or ""), parse(table.current[file] or "")
-    except BadGoldenFile:
-        return None
-
-
-def _run(values: GoldenComparison) -> dict[str, object]:
-    return {"run": values.readings.ci_run.number, "attempt": values.readings.ci_run.attempt}
+def _question(
+    values: GoldenComparison, subject: str, numbers: str, known: Mapping[str, object], file: str, metric: str
+) -> Question:
+    """Ask about a subject; where a time or memory became worse, with the offer to search the image for the change."""
+    run = values.readings.ci_run
+    offer, command = _search(values, file, metric)
+    facts = {
+        **known,
+        "numbers": numbers,
+        "judged": numbers,
+        "search": command,
+        "run": run.number,
+        "attempt": run.attempt,
+    }
+    return Question("accept", subject, f"{numbers}. {offer}".rstrip(), "" if facts["danger"] else numbers, facts)
 
 
 def test_of(file: str) -> str:
@@ -119,55 +103,18 @@ def _search(values: GoldenComparison, file: str, metric: str) -> tuple[str, str]
     return (f"{bisect_offer.PREFIX}{command}", command) if command else ("", "")
 
 
-def _numbers(judgement: Judgement, old: GoldenValues, new: GoldenValues) -> str:
-    """Return the change in numbers with units: the old and new values, the step outside the band, and the limit."""
-    clauses = []
-    for reason in judgement.reasons:
-        metric = reason.metric
-        before, after = old.series.get(metric, {}), new.series.get(metric, {})
-        shared = [step for step in before if math.isfinite(before[step]) and math.isfinite(after.get(step, math.inf))]
-        if not shared or reason.kind in ("gone", "steps"):
-            clauses.append(f"{metric}: {reason.sentence}" if metric else reason.sentence)
-            continue
-        loss = judgement.losses.get(metric)
-        if loss:
-            last = max(shared)
-            verb = "diverges from" if loss.diverges else "leaves its band at"
-            clause = f"{metric} {before[last]:.4g} → {after[last]:.4g} at step {last}"
-            if loss.leaves:
-                clause += f", {verb} step {loss.leaves}; limit {loss.limits[loss.leaves]:.2%}"
-            clauses.append(clause)
-        else:
-            clauses.append(_typical(metric, before, after, shared))
-    return "; ".join(clauses)
-
-
-def _typical(metric: str, before: Steps, after: Steps, steps: list[int]) -> str:
-    later = steps[1:] if "time" in metric and len(steps) > 1 else steps  # the first step warms up
-    old, new = (median(series[step] for step in later) for series in (before, after))
-    ratio = f", ×{new / old:.2f}" if old > 0 else ""
-    unit = ""
-    if metric.startswith("mem-"):
-        old, new, unit = old / _GIB, new / _GIB, " GiB"
-    elif "time" in metric:
-        unit = " s"
-    return f"{metric} {old:.3g}{unit} → {new:.3g}{unit}{ratio}"
-
-
-def _plotted_metric(judgement: Judgement, old: GoldenValues, new: GoldenValues) -> str:
-    """Return the worst metric of a file; empty if it has no steps."""
-    metric = next((reason.metric for reason in judgement.reasons if reason.metric in old.series), "")
-    return metric if new.series.get(metric) else ""
-
-
-def _plot(metric: str, judgement: Judgement, verdicts: Verdicts, old: GoldenValues, new: GoldenValues) -> Picture:
-    """Plot the worst metric of a file with the band that it leaves."""
-    before, after = old.series[metric], new.series[metric]
+def _plot(judgement: Judgement, verdicts: Verdicts, table: GoldenTable) -> Callable[[], Picture] | None:
+    """Return the plot of a file's worst metric with the band that it leaves; None if none has steps on both sides."""
+    try:
+        old, new = (parse(side[judgement.file] or "").series for side in (table.base, table.current))
+    except BadGoldenFile:  # which its reasons say
+        return None
+    metric = next((reason.metric for reason in judgement.reasons if old.get(reason.metric)), "")
+    if not new.get(metric):
+        return None
     loss = judgement.losses.get(metric)
-    leaves = loss.leaves if loss else 0
-    return golden_plots.decision(
-        judgement.file, metric, before, after, _band(judgement, verdicts, metric, before), leaves
-    )
+    band = _band(judgement, verdicts, metric, old[metric])
+    return partial(plots.decision, judgement.file, metric, old[metric], new[metric], band, loss.leaves if loss else 0)
 
 
 def _band(judgement: Judgement, verdicts: Verdicts, metric: str, before: Steps) -> Mapping[int, tuple[float, float]]:

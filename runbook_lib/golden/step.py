@@ -12,17 +12,14 @@ from typing import ClassVar
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Check, Evidence, Next
-from runbook_lib.golden import acceptance, comparison, questions, summary
-from runbook_lib.golden.attempts import attempt_rows
+from runbook_lib.golden import comparison, questions, summary, table
 from runbook_lib.golden.comparison import GoldenComparison, GoldenReadings
 from runbook_lib.golden.coverage import coverage_rows
-from runbook_lib.golden.form import Judgement
 from runbook_lib.golden.run_choice import ChosenRun, choose_run
-from runbook_lib.golden.shifts import Group
 from runbook_lib.model import Condition, Outcome, Plan, Round
 from runbook_lib.pins.bump import Bump
 from runbook_lib.recipes.file_names import short_name
-from runbook_lib.text.edits import Edit, diff
+from runbook_lib.text.edits import diff
 from runbook_lib.text.markdown import address, code, unlinked
 from runbook_lib.world import pull_request
 from runbook_lib.world.bump_branch import look as look_branch
@@ -68,7 +65,7 @@ class GoldenStep:
             done, waiting = run.without_run("Nothing to refresh")
             return Plan(done, (run.show(),), waiting=waiting)
         values = facts.judge()
-        acceptance.require_met(bump.decisions, values.judged.verdicts)
+        table.require_met(bump.decisions, values.verdicts)
         asked, drawings = questions.questions(values)
         return Plan(
             _done(values),
@@ -84,7 +81,7 @@ class GoldenStep:
 
 def _conditions(values: GoldenComparison, bump: Bump) -> tuple[Condition[World], ...]:
     """Return the commit of the values, and their summary in the pull request's description."""
-    run, edits = values.readings.ci_run, values.judged.edits
+    run, edits = values.readings.ci_run, values.edits
     state, pull = run.pull_request, run.pull_request.pull
     conditions: list[Condition[World]] = []
     if edits:
@@ -92,7 +89,7 @@ def _conditions(values: GoldenComparison, bump: Bump) -> tuple[Condition[World],
             require_mine(pull, state.head_name)
         tip = BranchTip(run.bump.branch, run.branch.start)
         conditions.append(Committed(tip, edits, message(values), _WRITTEN, False, "refresh"))
-    is_changed = any(file.verdict != "unchanged" for file in values.judged.verdicts.judgements)
+    is_changed = any(file.verdict != "unchanged" for file in values.verdicts.judgements)
     if bump.tag and pull and is_mine(pull, state.head_name) and is_changed:
         section = marked(text(values), bump, "golden-values")
         conditions.append(Described(PullKey(state.head_name, pull.base_ref), section, "golden-values"))
@@ -103,14 +100,14 @@ def _round(values: GoldenComparison, bump: Bump) -> Round | None:
     """Return what is left of the run; None if the branch is not a bump's, or the run not the newest."""
     if not bump.tag or values.readings.ci_run.older:
         return None
-    return Round(values.undecided, bool(values.judged.edits))
+    return Round(values.undecided, bool(values.edits))
 
 
 def _done(values: GoldenComparison) -> Outcome:
-    run, edits = values.readings.ci_run, values.judged.edits
-    if not edits:
+    run = values.readings.ci_run
+    if not values.edits:
         return Outcome("Already done: the branch has all golden values of this run.")
-    refreshed = f"Refreshed {display.count(len(edits), 'golden file')} on {run.bump.branch}."
+    refreshed = f"Refreshed {display.count(len(values.edits), 'golden file')} on {run.bump.branch}."
     push = f"git -C {shlex.quote(str(run.branch.checkout.path))} push {run.bump.remote} {run.bump.branch}"
     return Outcome(refreshed, Next() if run.bump.tag else Next(push))
 
@@ -120,10 +117,8 @@ def _waiting(values: GoldenComparison, bump: Bump) -> Outcome | None:
     run = values.readings.ci_run
     if run.source and run.source.unusable and not run.named:
         return Outcome(f"waiting for a run with values: {run.source.unusable}", Next.run(notebooks.BROKEN_TESTS))
-    groups = [group for group in values.judged.verdicts.groups if not group.accepted]
-    stopped = summary.in_order(values.judged.stopped)
-    if groups or stopped:
-        return Outcome(f"waiting for a person: {_held_back(values, groups, stopped)}", _next(values, bump))
+    if values.verdicts.open:
+        return Outcome(f"waiting for a person: {_held_back(values)}", _next(values, bump))
     if values.undecided and bump.tag:
         names = ", ".join(values.undecided[:6])
         sentence = "waiting for a person: golden values do not explain why these failed"
@@ -131,24 +126,23 @@ def _waiting(values: GoldenComparison, bump: Bump) -> Outcome | None:
     return None
 
 
-def _held_back(values: GoldenComparison, groups: Sequence[Group], stopped: Sequence[Judgement]) -> str:
+def _held_back(values: GoldenComparison) -> str:
     """Return what is held back, and how to accept a danger that the given reason does not name."""
-    reasons = [group.sentence for group in groups]
-    if stopped:
+    reasons = [group.sentence for group in values.verdicts.groups if not group.accepted]
+    if stopped := summary.in_order(values.verdicts.stopped):
         names = display.first_names([file.file for file in stopped], 4)
         count = len(stopped)
         reasons.append(f"{display.count(count, 'golden file')} {display.be(count)} held back ({names})")
-    sentence = "; ".join(reasons)
-    for name, danger in values.judged.unconfirmed.items():
-        sentence += f"; the decision on {name} needs `confirm: {danger}`"
-    return sentence
+    for name, danger in values.unconfirmed.items():
+        reasons.append(f"the decision on {name} needs `confirm: {danger}`")
+    return "; ".join(reasons)
 
 
 def _next(values: GoldenComparison, bump: Bump) -> Next:
     """Return how to decide: one by one, or in the file of decisions."""
     if bump.tag:  # it asks for those on broken tests too
         return Next.run(notebooks.REVIEW, "Make the decisions:")
-    name, danger, _ = next(acceptance.held_back(values.judged.verdicts, values.readings.table.digest), ("", "", ""))
+    name, danger, _ = next(table.held_back(values.verdicts, values.readings.table), ("", "", ""))
     in_file = bump.decisions.advice("accept", name, danger) if name else "quarantine the tests with 06-broken-tests"
     return Next(f"Accept them by name ({in_file}), or quarantine the test with 06-broken-tests.")
 
@@ -157,9 +151,7 @@ def _check_complete(values: GoldenComparison) -> Check:
     """Check that no golden file is missing."""
     run, source = values.readings.ci_run, values.readings.ci_run.source
     assert source is not None
-    missing = []
-    for problem in values.unavailable:
-        missing.append(f"{problem.job}: {problem.file or problem.artifact} {problem.sentence}".replace("  ", " "))
+    missing = [f"{it.job}: {it.file or it.artifact} {it.sentence}".replace("  ", " ") for it in values.unavailable]
     if source.unusable and not run.named:
         return Check(_COMPLETE, "skipped", source.unusable)
     if missing:
@@ -169,30 +161,28 @@ def _check_complete(values: GoldenComparison) -> Check:
 
 def _check_written(values: GoldenComparison) -> list[Check]:
     """Say that nothing is left to write; otherwise the commit's condition checks it."""
-    return [] if values.judged.edits else [Check(_WRITTEN, "passed", "There is nothing to write.")]
+    return [] if values.edits else [Check(_WRITTEN, "passed", "There is nothing to write.")]
 
 
 def _evidence(values: GoldenComparison, bump: Bump, drawings: Mapping[str, Callable[[], display.Picture]]) -> Evidence:
-    run, readings, judged = values.readings.ci_run, values.readings, values.judged
+    readings, run, verdicts = values.readings, values.readings.ci_run, values.verdicts
     assert run.source is not None
-    edits = judged.edits
-    decided = list(judged.decided)
+    decided = list(values.decided)
     if run.older and (older := bump.allowed("older-run", run.number)):
         decided.append(older)
-    is_short = sum(len(edit.after) for edit in edits) < 100_000
+    is_short = sum(len(edit.after) for edit in values.edits) < 100_000
     return Evidence(
         {"run": run.source.name, "base_commit": run.branch.base_commit, "plan_from": run.branch.start},
         {"GitLab pipeline" if run.source.gitlab else "CI run": run.url},
         {
-            "golden values": summary.rows(summary.in_order(judged.verdicts.judgements)),
-            "groups": summary.group_rows(judged.verdicts.groups),
-            "verdicts": summary.verdict_rows(judged.verdicts.judgements),
+            "golden values": summary.rows(summary.in_order(verdicts.judgements)),
+            "groups": summary.group_rows(verdicts.groups),
+            "verdicts": summary.verdict_rows(verdicts.judgements),
             "provenance": provenance(values),
-            "attempts": attempt_rows(judged.verdicts, run),
             "coverage": list(map(vars, readings.coverage)),
             "missing": list(map(vars, readings.collection.problems)),
         },
-        diff(edits) if is_short else "",
+        diff(values.edits) if is_short else "",
         tuple(decided),
         (*run.branch.warnings, *readings.warnings),
         {name: partial(_svg, draw) for name, draw in drawings.items()},
@@ -203,52 +193,43 @@ def _svg(draw: Callable[[], display.Picture]) -> str:
     return draw().svg
 
 
-def _written(edits: Sequence[Edit]) -> set[str]:
-    return {short_name(edit.path) for edit in edits}
-
-
-def image_of(readings: GoldenReadings) -> str:
-    """Return the image that the run tested, with its digest if a record of the bump contains it."""
-    bump = readings.ci_run.bump
-    if not bump.tag:
-        return "of the branch"
-    return f"{bump.repository.sites.image}:{bump.tag}" + (f"@{readings.image}" if readings.image else "")
-
-
 def provenance(values: GoldenComparison) -> list[dict[str, str]]:
     """Return, for each written file, the run with its attempt, job and runner that measured it, and the commit tested.
 
     A job repeats a test up to three times when its values differ; the values are those of the last time.
     """
-    run, rows, written = values.readings.ci_run, [], _written(values.judged.edits)
+    run, rows, written = values.readings.ci_run, [], {edit.path for edit in values.edits}
     for file in values.readings.collection.files:
-        if short_name(file.path) in written:
+        if file.path in written:
             row = {"file": file.path, "run": run.url, "attempt": str(run.attempt), "job": file.job}
-            rows.append(row | {"runner": file.runner, "commit": run.tested, "image": image_of(values.readings)})
+            rows.append(row | {"runner": file.runner, "commit": run.tested})
     return rows
 
 
 def message(values: GoldenComparison) -> str:
     """Return the commit message, without the sign-off."""
-    runners = {row["runner"] for row in provenance(values) if row["runner"]}
-    accepted, verdicts, written = [], values.judged.verdicts, _written(values.judged.edits)
+    bump, verdicts = values.readings.ci_run.bump, values.verdicts
+    written = {short_name(edit.path) for edit in values.edits}
+    accepted = []
     for group in verdicts.groups:
         if group.accepted and not written.isdisjoint(group.files):
             accepted.append(f"{group.id} ×{group.ratio or 1.0:.2f}: {group.accepted}")
-    accepted += [
-        f"{file.file}: {file.accepted}" for file in verdicts.judgements if file.accepted and file.file in written
-    ]
-    image = image_of(values.readings)
-    return compose_message(values.readings.ci_run, len(values.judged.edits), image, sorted(runners), accepted)
+    for file in verdicts.judgements:
+        if file.accepted and file.file in written:
+            accepted.append(f"{file.file}: {file.accepted}")
+    image = f"{bump.repository.sites.image}:{bump.tag}" if bump.tag else "of the branch"
+    if bump.tag and values.readings.image:
+        image += f"@{values.readings.image}"
+    runners = sorted({row["runner"] for row in provenance(values)} - {""})
+    return compose_message(values.readings.ci_run, len(values.edits), image, runners, accepted)
 
 
 def compose_message(run: ChosenRun, count: int, image: str, runners: Sequence[str], accepted: Sequence[str]) -> str:
     """Return the message of a commit of ``count`` files; what others wrote cannot link or mention anything."""
     assert run.source is not None
     files, name = display.count(count, "file"), unlinked(run.source.name)
-    lines = [run.bump.refresh_title, ""]
-    lines.append(f"{files}, as {name} measured them: {address(run.url, unlinked)}")
     measured = unlinked("; ".join(runners) or "unknown")
+    lines = [run.bump.refresh_title, "", f"{files}, as {name} measured them: {address(run.url, unlinked)}"]
     lines.append(f"Commit {run.tested}, attempt {run.attempt}, image {unlinked(image)}, runners {measured}.")
     if accepted:
         lines += ["", "Accepted although held back:", *(f"- {unlinked(line)}" for line in accepted)]
@@ -258,7 +239,7 @@ def compose_message(run: ChosenRun, count: int, image: str, runners: Sequence[st
 def text(values: GoldenComparison) -> str:
     """Return the summary for reviewers: the whole bump, and the coverage of this run."""
     readings = values.readings
-    written = summary.markdown(values.judged.verdicts)
+    written = summary.markdown(values.verdicts)
     rows = coverage_rows(readings.coverage)
     if not rows:
         return written
@@ -295,32 +276,30 @@ def _shown(
 
 def _verdicts(values: GoldenComparison) -> display.View:
     """Show the verdict on each file, and the files that cannot be used."""
-    verdicts, judged = values.judged.verdicts, values.judged
+    problems = values.readings.collection.problems
+    tables: dict[str, Sequence[Mapping[str, object]]] = {
+        "One decision for many files:": summary.group_rows(values.verdicts.groups),
+        "The verdict on each file:": summary.verdict_rows(values.verdicts.judgements),
+        "Accepted:": [{"accepted": it.subject, "reason": it.reason, "by": it.by} for it in values.decided],
+        "Not accepted: the decision does not confirm the danger.": [
+            {"decided": name, "needs": f"confirm: {danger}"} for name, danger in values.unconfirmed.items()
+        ],
+        "Unavailable, and therefore not used:": [
+            {"job": it.job, "file": it.file or it.artifact, "why": it.sentence} for it in problems
+        ],
+    }
     view = display.View("", "")
-    if groups := verdicts.groups:
-        view += display.note("One decision for many files:") + display.table(summary.group_rows(groups))
-    empty = "No golden value of this run differs from ours."
-    view += display.table(summary.verdict_rows(verdicts.judgements), empty=empty)
-    if judged.decided:
-        rows = [{"accepted": each.subject, "reason": each.reason, "by": each.by} for each in judged.decided]
-        view += display.note("Accepted:") + display.table(rows)
-    if judged.unconfirmed:
-        rows = [{"decided": name, "needs": f"confirm: {danger}"} for name, danger in judged.unconfirmed.items()]
-        view += display.note("Not accepted: the decision does not confirm the danger.") + display.table(rows)
-    unavailable = []
-    for problem in values.readings.collection.problems:
-        unavailable.append({"job": problem.job, "file": problem.file or problem.artifact, "why": problem.sentence})
-    if unavailable:
-        view += display.note("Unavailable, and therefore not used:") + display.table(unavailable)
+    for title, rows in tables.items():
+        if rows:
+            view += display.note(title) + display.table(rows)
     return view + display.notes(values.readings.warnings, title="Warnings")
 
 
 def _written_view(values: GoldenComparison) -> display.View:
     """Show the files to be written, and the full texts."""
-    edits = values.judged.edits
-    rows = [{"file": short_name(edit.path), "change": "refreshed" if edit.before else "new"} for edit in edits]
+    rows = [{"file": short_name(edit.path), "change": "refreshed" if edit.before else "new"} for edit in values.edits]
     nothing = "Nothing to write: the branch has all values from this run that are not held back."
     view = display.table(rows, empty=nothing)
-    if edits:
+    if rows:
         view += display.code(f"{message(values)}\n\nSigned-off-by: …", title="Commit message")
     return view + display.code(text(values), title="Text for the pull request")

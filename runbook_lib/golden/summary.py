@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from runbook_lib.golden.form import Judgement, Verdict
+from runbook_lib.golden.groups import BASELINES, Group
 from runbook_lib.golden.judge import Verdicts
 from runbook_lib.golden.measure import Measure
-from runbook_lib.golden.shifts import BASELINES, Group
 from runbook_lib.recipes.file_names import GoldenFileName
 from runbook_lib.text.markdown import code
 
@@ -64,12 +64,15 @@ def in_order(judgements: Iterable[Judgement]) -> tuple[Judgement, ...]:
 
 
 def rows(judgements: Iterable[Judgement]) -> list[dict[str, object]]:
-    """Return one row per (file, metric): the fields of its Measure, and of its judgement."""
+    """Return one row per (file, metric): the fields of its Measure, None if infinite, and of its judgement."""
     result: list[dict[str, object]] = []
     for judgement in judgements:
         for measure in judgement.measures:
-            ci = judgement.ci.get(measure.metric, "")
-            result.append({**vars(measure), "verdict": judgement.verdict, "ci": ci})
+            cost = judgement.costs.get(measure.metric)
+            row = {**vars(measure), "ratio": None if cost is None or abs(cost) > 700 else math.exp(cost)}
+            numbers = {name: None if value in (math.inf, -math.inf) else value for name, value in row.items()}
+            ci = "fails" if measure.metric in judgement.ci else ""
+            result.append({**numbers, "verdict": judgement.verdict, "ci": ci})
     return result
 
 
@@ -79,7 +82,7 @@ def verdict_rows(judgements: Iterable[Judgement]) -> list[dict[str, object]]:
     for judgement in in_order(judgements):
         if judgement.verdict != "unchanged" or judgement.renamed:
             result.append({
-                "file": judgement.file, "verdict": judgement.verdict, "reasons": sentence(judgement),
+                "file": judgement.file, "verdict": judgement.verdict, "reasons": judgement.sentence,
                 "notes": "; ".join(judgement.notes), "accepted": judgement.accepted, "group": judgement.group,
             })  # fmt: skip
     return result
@@ -88,14 +91,6 @@ def verdict_rows(judgements: Iterable[Judgement]) -> list[dict[str, object]]:
 def group_rows(groups: Iterable[Group]) -> list[dict[str, object]]:
     """Return one row per decision on a group."""
     return [{**group.row, "files": len(group.files), "p_value": f"{group.p_value:.2g}"} for group in groups]
-
-
-def sentence(judgement: Judgement) -> str:
-    """Return all reasons of a judgement, the worst first."""
-    clauses = []
-    for reason in judgement.reasons:
-        clauses.append(f"{reason.metric}: {reason.sentence}" if reason.metric else reason.sentence)
-    return "; ".join(clauses)
 
 
 def markdown(verdicts: Verdicts) -> str:
@@ -161,7 +156,7 @@ def _file(judgement: Judgement) -> str:
     if judgement.renamed:
         line += f" was {code(judgement.renamed)}"
     if judgement.reasons:
-        line += f" {code(sentence(judgement)[:300])}"
+        line += f" {code(judgement.sentence[:300])}"
     if judgement.accepted:
         line += f" accepted: {code(judgement.accepted[:200])}"
     return line

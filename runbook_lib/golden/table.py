@@ -1,20 +1,24 @@
 """The golden files of a bump, at the commit where the branch diverged, on the branch and as a run measured them.
 
 They are judged once: what the branch would have with the measured values, against what it diverged from.  So a file
-that moves within tolerance several times is held back once all of its drift is not.
+that moves within tolerance several times is held back once all of its drift is not.  A person may accept what is held
+back, by a decision on exactly these values.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import difflib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
-from runbook_lib.decisions import Decision, digest
-from runbook_lib.golden import acceptance
-from runbook_lib.golden.acceptance import Decide
-from runbook_lib.golden.form import STOPPED, Judgement, examine
+from runbook_lib.decisions import Decision, Decisions, Seen, digest
+from runbook_lib.errors import Refused
+from runbook_lib.golden.form import examine
 from runbook_lib.golden.history import GoldenHistory
-from runbook_lib.golden.judge import Attempts, Verdicts, judge_all
-from runbook_lib.recipes.file_names import path_of
+from runbook_lib.golden.judge import NO_HISTORY, Verdicts, judge_all
+from runbook_lib.recipes.file_names import has_values, path_of
 from runbook_lib.text.edits import Edit
+
+#: The verdicts that a person may overrule.
+_ACCEPTABLE = ("held back", "ambiguous")
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,7 @@ class GoldenTable:
     """Golden files by name: at the commit where the branch diverged (None: not there), on the branch, and measured.
 
     ``base`` and ``branch`` have every file that the run measured or the branch has changed.  ``configs`` are the
-    configurations for comparing them.  ``lint``: the repository's lint refuses every NaN.
+    configurations for comparing them.  ``lint``: the repository's lint refuses every NaN.  ``renamed`` are old names.
     """
 
     base: Mapping[str, str | None] = field(default_factory=dict)
@@ -30,6 +34,7 @@ class GoldenTable:
     measured: Mapping[str, str] = field(default_factory=dict)
     configs: Mapping[str, str | None] = field(default_factory=dict)
     lint: bool = False
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def current(self) -> Mapping[str, str | None]:
@@ -40,60 +45,87 @@ class GoldenTable:
         """Return the digest of a file's old and new values, to which a decision is bound."""
         return digest(self.base.get(file), self.current.get(file))
 
+    def judge(self, history: GoldenHistory = NO_HISTORY, attempt: int = 1) -> Verdicts:
+        """Judge every file of the table."""
+        examined = []
+        for name, text in self.current.items():
+            judgement = examine(name, self.base[name], text, self.configs.get(name), lint=self.lint)
+            if before := self.renamed.get(name, ""):
+                judgement = replace(judgement, renamed=before, notes=(f"renamed from {before}", *judgement.notes))
+            examined.append(judgement)
+        return judge_all(examined, history, attempt=attempt)
 
-@dataclass(frozen=True)
-class JudgedTable:
-    """The verdicts on what the branch would change with the measured values.
+    def edits(self, verdicts: Verdicts) -> tuple[Edit, ...]:
+        """Return the measured values that are written: neither held back nor waiting for a decision on a group.
 
-    ``decided`` are the decisions that were used, bound to these values, and ``unconfirmed`` the dangers, by name, of
-    files and groups whose decisions do not confirm them.
-    """
-
-    table: GoldenTable
-    verdicts: Verdicts = field(default_factory=Verdicts)
-    decided: tuple[Decision, ...] = ()
-    unconfirmed: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def edits(self) -> tuple[Edit, ...]:
-        """The measured values that are written: neither held back nor waiting for a decision on a group."""
-        table, unwritten = self.table, self.blocked | self._reformatted
+        Files whose values nobody has changed are not written either.
+        """
+        unwritten = set(verdicts.blocked)
+        for file in verdicts.judgements:
+            if file.verdict == "unchanged" and self.branch[file.file] == self.base[file.file]:
+                unwritten.add(file.file)
         return tuple(
-            Edit(path_of(name), table.branch[name], text)
-            for name, text in table.measured.items()
-            if text != table.branch[name] and name not in unwritten
+            Edit(path_of(name), self.branch[name], text)
+            for name, text in self.measured.items()
+            if text != self.branch[name] and name not in unwritten
         )
 
-    @property
-    def blocked(self) -> frozenset[str]:
-        """The files that wait for a person or another run, by themselves or with their group."""
-        return frozenset(file.file for file in self.stopped) | self.verdicts.waiting.keys()
 
-    @property
-    def stopped(self) -> tuple[Judgement, ...]:
-        """The files that a person, or another run, must decide."""
-        return tuple(file for file in self.verdicts.judgements if file.verdict in STOPPED)
-
-    @property
-    def _reformatted(self) -> frozenset[str]:
-        """The files whose values nobody has changed."""
-        unchanged = (file.file for file in self.verdicts.judgements if file.verdict == "unchanged")
-        return frozenset(name for name in unchanged if self.table.branch[name] == self.table.base[name])
+def held_back(verdicts: Verdicts, table: GoldenTable) -> Iterator[tuple[str, str, str]]:
+    """Yield each group and file that a person may accept: its name, its danger, and the digest of its values."""
+    for group in verdicts.groups:
+        if not group.accepted:
+            yield group.id, verdicts.danger(group), group.digest
+    for file in verdicts.judgements:
+        if file.verdict in _ACCEPTABLE:
+            yield file.file, file.danger, table.digest(file.file)
 
 
-def judge(table: GoldenTable, history: GoldenHistory, attempts: Attempts, decide: Decide) -> JudgedTable:
-    """Judge every file of the table, and apply a person's decisions."""
-    examined = []
-    for name, text in table.current.items():
-        examined.append(examine(name, table.base[name], text, table.configs[name], lint=table.lint))
-    verdicts = judge_all(examined, history, attempts)
+def decide(
+    verdicts: Verdicts, table: GoldenTable, decisions: Decisions, run: int = 0, attempt: int = 0
+) -> tuple[Verdicts, tuple[Decision, ...], dict[str, str]]:
+    """Apply a person's decisions to what is held back.
+
+    Return the verdicts, the decisions that were used, and the dangers, by name, that decisions do not confirm.
+    """
     used: dict[str, Decision] = {}
     unconfirmed = {}
-    for name, danger, values in acceptance.held_back(verdicts, table.digest):
-        decision = decide(name, values)
+    for name, danger, values in held_back(verdicts, table):
+        decision = decisions.decided("accept", name, Seen(values, run, attempt))
         if decision and danger not in ("", decision.confirm):
             unconfirmed[name] = danger
         elif decision:
             used[name] = decision
-    accepted = acceptance.accept(verdicts, {name: decision.reason for name, decision in used.items()})
-    return JudgedTable(table, accepted, tuple(used.values()), unconfirmed)
+    judgements = tuple(
+        replace(file, verdict="refresh", accepted=used[file.file].reason)
+        if file.verdict in _ACCEPTABLE and file.file in used
+        else file
+        for file in verdicts.judgements
+    )
+    groups = [replace(it, accepted=used[it.id].reason) if it.id in used else it for it in verdicts.groups]
+    return replace(verdicts, judgements=judgements, groups=tuple(groups)), tuple(used.values()), unconfirmed
+
+
+def require_met(decisions: Decisions, verdicts: Verdicts) -> None:
+    """Raise Refused for an entry written by hand that names a refused file, or a group that is not held back."""
+    groups = [group.id for group in verdicts.groups]
+    refused = {file.file: file.sentence for file in verdicts.judgements if file.verdict == "refused"}
+    for entry in decisions.of("accept"):
+        if entry.seen is None and entry.subject in refused:
+            raise Refused(f"{entry.subject} cannot be accepted: {refused[entry.subject]}.")
+        if entry.seen is None and not entry.subject.endswith(".json") and entry.subject not in groups:
+            hint = f"Held back: {', '.join(groups)}." if groups else "No group is held back."
+            raise Refused(f"Line {entry.line} of {decisions.file} accepts {entry.subject}, which is no group. {hint}")
+
+
+def require_known(decisions: Decisions, known: Collection[str]) -> None:
+    """Raise Refused for an entry written by hand that names no file in the folder of a test with golden files."""
+    tests = {name.rpartition("/")[0] for name in known}
+    for entry in decisions.of("accept"):
+        if entry.seen is not None or not entry.subject.endswith(".json"):
+            continue  # groups are known only from the values of a run
+        if entry.subject.rpartition("/")[0] not in tests or not has_values(path_of(entry.subject)):
+            near = difflib.get_close_matches(entry.subject, known, n=1, cutoff=0.5)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            place = f"Line {entry.line} of {decisions.file} accepts {entry.subject!r}"
+            raise Refused(f"{place}, which is not a golden file of a test.{hint} Nothing was changed.")

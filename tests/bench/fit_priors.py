@@ -15,11 +15,10 @@ from statistics import median, quantiles
 
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import history, noise
+from runbook_lib.golden.groups import SHIFT_LIMIT
 from runbook_lib.golden.history import GoldenHistory
-from runbook_lib.golden.losses import is_loss
+from runbook_lib.golden.measure import PRIORS, is_loss
 from runbook_lib.golden.noise import SIGMA
-from runbook_lib.golden.priors import PRIORS
-from runbook_lib.golden.shifts import SHIFT_LIMIT
 
 #: Metrics with fewer changes than this get no separate prior.
 _LEAST = 100

@@ -6,11 +6,12 @@ import pytest
 
 from runbook_lib.decisions import Decision, Decisions, Seen
 from runbook_lib.errors import Refused
-from runbook_lib.golden import acceptance
+from runbook_lib.golden import table
 from runbook_lib.golden.form import Judgement, ReviewReason
+from runbook_lib.golden.groups import Group
 from runbook_lib.golden.judge import Verdicts
-from runbook_lib.golden.losses import LossChange
-from runbook_lib.golden.shifts import Group
+from runbook_lib.golden.measure import LossChange
+from runbook_lib.golden.table import GoldenTable
 from runbook_lib.recipes.file_names import baseline_of
 
 HELD, REFUSED, FINE = (f"moe/{name}/golden_values_dev_dgx_h100.json" for name in "abc")
@@ -25,19 +26,20 @@ VERDICTS = Verdicts(
 GROUP = VERDICTS.groups[0]
 
 
-def by_hand(subject: str, seen: Seen | None = None) -> Decisions:
-    return Decisions((Decision("accept", subject, "right", seen=seen, line=3),), "d.yaml")
+def by_hand(*subjects: str, seen: Seen | None = None) -> Decisions:
+    entries = (Decision("accept", subject, "right", "slower", seen=seen, line=3) for subject in subjects)
+    return Decisions(tuple(entries), "d.yaml")
 
 
 def test_only_what_is_held_back_is_accepted() -> None:
-    reasons = dict.fromkeys((HELD, REFUSED, FINE, GROUP.id), "right")
-    accepted = acceptance.accept(VERDICTS, reasons)
+    assert [name for name, _, _ in table.held_back(VERDICTS, GoldenTable())] == [GROUP.id, HELD]
+    accepted, used, unconfirmed = table.decide(VERDICTS, GoldenTable(), by_hand(HELD, REFUSED, FINE, GROUP.id))
     assert [(file.verdict, file.accepted) for file in accepted.judgements] == [
         ("refresh", "right"), ("refused", ""), ("refresh", ""),
     ]  # fmt: skip
     assert [group.accepted for group in accepted.groups] == ["right"]
-    assert list(acceptance.held_back(accepted, str)) == []
-    assert [name for name, _, _ in acceptance.held_back(VERDICTS, str)] == [GROUP.id, HELD]
+    assert ([each.subject for each in used], unconfirmed) == ([GROUP.id, HELD], {})
+    assert list(table.held_back(accepted, GoldenTable())) == []
 
 
 def test_the_dangers_of_groups() -> None:
@@ -62,20 +64,20 @@ def test_a_decision_on_a_group_holds_up_to_its_shift() -> None:
 def test_an_entry_by_hand_that_can_accept_nothing_is_refused() -> None:
     for subject, says in ((REFUSED, "cannot be accepted: NaN"), ("dgx_a100/iteration-time", f"Held back: {GROUP.id}")):
         with pytest.raises(Refused, match=says):
-            acceptance.require_met(by_hand(subject), VERDICTS)
-        acceptance.require_met(by_hand(subject, Seen("other values")), VERDICTS)
+            table.require_met(by_hand(subject), VERDICTS)
+        table.require_met(by_hand(subject, seen=Seen("other values")), VERDICTS)
     for subject in (HELD, FINE, GROUP.id):
-        acceptance.require_met(by_hand(subject), VERDICTS)
+        table.require_met(by_hand(subject), VERDICTS)
 
 
 def test_an_entry_by_hand_names_a_golden_file_of_a_test() -> None:
     baseline = baseline_of("gpt", "gpt_16b_perf")
     known = [HELD, FINE, baseline]
     for name in (HELD, baseline):
-        acceptance.require_known(by_hand(name), known)
-    acceptance.require_known(by_hand("moe/a/golden_values_dev_dgx_new.json"), known)  # of a new platform
-    acceptance.require_known(by_hand(GROUP.id), known)
+        table.require_known(by_hand(name), known)
+    table.require_known(by_hand("moe/a/golden_values_dev_dgx_new.json"), known)  # of a new platform
+    table.require_known(by_hand(GROUP.id), known)
     with pytest.raises(Refused, match=f"Line 3 of d.yaml .* Did you mean {HELD}"):
-        acceptance.require_known(by_hand(HELD.replace("moe", "mo")), known)
+        table.require_known(by_hand(HELD.replace("moe", "mo")), known)
     with pytest.raises(Refused, match="not a golden file"):
-        acceptance.require_known(by_hand("moe/a/values.json"), known)
+        table.require_known(by_hand("moe/a/values.json"), known)

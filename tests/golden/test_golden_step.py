@@ -20,7 +20,7 @@ from runbook_lib.bump import push_round, readiness
 from runbook_lib.bump.run_ci import RunCi
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.commit_changes import fingerprint
-from runbook_lib.golden import attempts, noise, shifts, step
+from runbook_lib.golden import groups, noise, step
 from runbook_lib.golden.comparison import GoldenComparison, GoldenReadings
 from runbook_lib.golden.step import GoldenStep
 from runbook_lib.model import Plan, Round
@@ -66,12 +66,12 @@ class Ran:
 
     @property
     def edits(self) -> tuple[Edit, ...]:
-        return self.values.judged.edits
+        return self.values.edits
 
     @property
     def waiting(self) -> set[str]:
         """The groups that nobody has accepted."""
-        return {group.id for group in self.values.judged.verdicts.groups if not group.accepted}
+        return {group.id for group in self.values.verdicts.groups if not group.accepted}
 
     @cached_property
     def shown(self) -> str:
@@ -257,12 +257,12 @@ def test_nothing_is_pushed_while_a_run_is_in_progress(tmp_path: Path) -> None:
 
 def test_a_divergence_stays_held_back_until_the_decision_confirms_it(at: World) -> None:
     ran = step05(at, mode="local", accept=f"{REGRESSION}: right")
-    assert [judgement.file for judgement in ran.values.judged.stopped] == [REGRESSION]
+    assert [judgement.file for judgement in ran.values.verdicts.stopped] == [REGRESSION]
     assert [edit.path for edit in ran.edits] == [f"{FOLDER}/{name}" for name in DRIFTED]  # these are not lost
     assert "needs `confirm: divergence`" in at.outcome()
     assert "confirm: divergence" in ran.shown
     accepted = step05(at, mode="local", accept=f"{REGRESSION}: right", confirm="divergence")
-    assert accepted.values.judged.stopped == ()
+    assert accepted.values.verdicts.stopped == ()
 
 
 def test_a_decision_about_one_round_is_open_again_on_other_values(
@@ -274,7 +274,7 @@ def test_a_decision_about_one_round_is_open_again_on_other_values(
 
     def accepted(mode: str) -> bool:
         ran = step05(at, mode=mode, decisions=decisions.read(path))
-        return file not in [judgement.file for judgement in ran.values.judged.stopped]
+        return file not in [judgement.file for judgement in ran.values.verdicts.stopped]
 
     with monkeypatch.context() as patch:
         slower(patch, case.partition("/")[2], 2.5)
@@ -340,7 +340,7 @@ def test_a_missing_file_fails_the_step_and_the_rest_is_refreshed(at: World, monk
 def test_nan_is_refused_even_if_it_is_accepted(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     rewrite(monkeypatch, "hybrid_mr_tp2_cp2", lambda values: values["lm loss"]["values"].update({"3": float("nan")}))
     ran = step05(at)
-    assert {one.file: one.verdict for one in ran.values.judged.verdicts.judgements}[REGRESSION] == "refused"
+    assert {one.file: one.verdict for one in ran.values.verdicts.judgements}[REGRESSION] == "refused"
     with pytest.raises(Refused, match="NaN"):
         step05(at, accept=f"{REGRESSION}: never mind", confirm="divergence")
 
@@ -474,10 +474,10 @@ def test_a_value_that_creeps_over_two_rounds_is_held_back_and_can_be_accepted(
     file = f"{case}/golden_values_dev_dgx_h100.json"
     with monkeypatch.context() as patch:
         slower(patch, case.partition("/")[2], 1.2)
-        assert file not in [one.file for one in step05(at, mode="local").values.judged.stopped]
+        assert file not in [one.file for one in step05(at, mode="local").values.verdicts.stopped]
     slower(monkeypatch, case.partition("/")[2], 1.4)  # against the branch only a sixth more
     ran = step05(at, mode="local")
-    assert file in [one.file for one in ran.values.judged.stopped]
+    assert file in [one.file for one in ran.values.verdicts.stopped]
     assert ran.edits == ()
     accepted = f"{file}: the new kernel is slower; {case}/golden_values_dev_dgx_gb200.json: so is this"
     assert f"{FOLDER}/{file}" in [edit.path for edit in step05(at, mode="local", accept=accepted).edits]
@@ -486,9 +486,9 @@ def test_a_value_that_creeps_over_two_rounds_is_held_back_and_can_be_accepted(
 @pytest.fixture
 def two_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let two tests show a shift of their platform: so many drift in practice."""
-    for module in (shifts, noise):
+    for module in (groups, noise):
         monkeypatch.setattr(module, "COMMON", 2)
-    monkeypatch.setattr(shifts, "SIGNIFICANT", 0.05)
+    monkeypatch.setattr(groups, "SIGNIFICANT", 0.05)
 
 
 @pytest.mark.slow
@@ -498,15 +498,15 @@ def test_a_shift_of_a_platform_waits_for_one_decision(at: World, monkeypatch: py
         slower(monkeypatch, case, 1.5)
     before = at.state()
     ran = step05(at)
-    groups = {"dgx_h100/iteration-time", "dgx_gb200/iteration-time"}
-    assert ran.waiting == groups
+    both = {"dgx_h100/iteration-time", "dgx_gb200/iteration-time"}
+    assert ran.waiting == both
     assert (ran.edits, at.state()[0]) == ((), before[0])
     assert "tests slower" in at.outcome()
     assert len(ran.values.undecided) == 8  # what waits explains no failure
     with pytest.raises(Refused, match="no group"):
         step05(at, accept="dgx_x100/iteration-time: all")
     told = {"accept": "dgx_h100/iteration-time: the image is slower"}
-    assert step05(at, mode="preview", **told).waiting == groups
+    assert step05(at, mode="preview", **told).waiting == both
     assert "needs `confirm: slower`" in at.outcome()
     step05(at, mode="local", confirm="slower", **told)
     assert {name.rpartition("_")[2] for name in changed(at)} == {"h100.json"}
@@ -544,17 +544,10 @@ def test_a_group_that_was_committed_by_hand_is_not_ready_before_it_is_accepted(a
     assert (missing.state, "dgx_h100/iteration-time" in missing.evidence) == ("missing", True)
 
 
-def test_an_ambiguous_value_is_held_back_and_recorded_for_the_next_attempt(
-    at: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_jobs_of_ambiguous_values_are_named_to_run_again(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     slower(monkeypatch, "gpt3_moe_mcore_te_ep8", 1.6)
     monkeypatch.setattr(noise.NoiseModel, "returns", lambda *_: True)
     ran = step05(at, mode="local")
-    files = [name for name in DRIFTED if name.startswith("moe")]
-    assert [judgement.file for judgement in ran.values.judged.stopped if judgement.verdict == "ambiguous"] == files
+    assert ran.values.verdicts.ambiguous == {name for name in DRIFTED if name.startswith("moe")}
     assert not [edit for edit in ran.edits if "moe" in edit.path]
     assert len(ran.values.ambiguous_jobs) == 2
-    run = ran.values.readings.ci_run
-    assert attempts.read_attempts(run) == {}  # this attempt is judged once, however often the step runs
-    earlier = attempts.read_attempts(replace(run, attempt=2))
-    assert earlier[files[0], "iteration-time"] == [pytest.approx(0.47, abs=0.04)]

@@ -61,7 +61,7 @@ def test_a_red_unit_test_hides_the_functional_ones_until_it_is_decided(at: World
     at.now[0] += 1000
     ran = step05(at, tag=TAG)
     assert {(it.job, it.sentence) for it in ran.values.unavailable} == EXPIRED
-    verdicts = {it.file: it.verdict for it in ran.values.judged.verdicts.judgements}
+    verdicts = {it.file: it.verdict for it in ran.values.verdicts.judgements}
     assert verdicts[SLOWER] == "held back"
     assert not [file for file in verdicts if file.startswith("moe/gpt3_moe_mcore_te_ep8")]
     (run,) = at.github().runs(head_sha=commit)

@@ -13,7 +13,6 @@ from runbook_lib.errors import CannotTell
 from runbook_lib.failures import read_logs
 from runbook_lib.failures.failure import FailedJob, Failure
 from runbook_lib.failures.patterns import FailureKind
-from runbook_lib.golden import summary
 from runbook_lib.golden import values as golden
 from runbook_lib.golden.form import Judgement
 from runbook_lib.golden.judge import judge
@@ -76,7 +75,7 @@ class MatrixOutcome:
     def row(self) -> dict[str, object]:
         """The outcome as a row of a table."""
         job, failure = self.job, self.failure
-        values = [f"{item.verdict}: {summary.sentence(item)}".removesuffix(": ") for item in self.judgements]
+        values = [f"{item.verdict}: {item.sentence}".removesuffix(": ") for item in self.judgements]
         if self.missing and job.over:
             values.append(f"{', '.join(self.missing)} was not written")
         return {

@@ -76,7 +76,7 @@ def triage(run: ChosenRun) -> Triage:
     files = quarantines.files_of(run.branch, targets)
     if run.bump.repository.tests.scripts:  # which has neither golden values nor recipes
         return Triage(run, jobs, run.failed, files=files)
-    values = comparison.collect(run, on_branch=True, report=lambda _: None)
+    values = comparison.read(run, report=lambda _: None).judge(on_branch=True)
     unread = tuple(problem for problem in values.unavailable if problem.job in values.undecided)
     # Refreshed values cannot explain a resumed run that differs from its first run.
     resumed = Counter(job.failure.job for job in jobs if job.failure.kind == "resume mismatch")

@@ -1,4 +1,4 @@
-"""Decisions on many files together: a shift of times or memory, or a loss of data, common to a platform's tests.
+"""Decisions on many files together: a shift of times or memory, a common change of losses, or a loss of data.
 
 The location of a platform's changes is their median; a family has a separate location if it differs significantly.  A
 sign test around the limit decides: the share of tests beyond it, compared with the share expected from noise.
@@ -13,9 +13,9 @@ from statistics import median
 
 from runbook_lib.decisions import digest
 from runbook_lib.golden.baselines import is_of_platform
-from runbook_lib.golden.form import Judgement, ReviewReason, Verdict
+from runbook_lib.golden.form import Judgement, ReviewReason
+from runbook_lib.golden.measure import PRIORS
 from runbook_lib.golden.noise import COMMON, SIGMA, NoiseModel, platform_of
-from runbook_lib.golden.priors import PRIORS
 
 #: The common shift that needs a person's decision, and the probability of its sign test.
 SHIFT_LIMIT, SIGNIFICANT = 0.05, 0.001
@@ -25,7 +25,7 @@ _MEDIAN_ERROR = 1.2533
 #: The weight, in numbers of files, of the tests' own noise beside the spread within a commit.
 _OWN_NOISE = 20.0
 _NO_SHIFT = ("num-zeros",)
-FORM, LOSS, BASELINES = "form", "loss", "baselines"
+LOSS, BASELINES = "loss", "baselines"
 #: The minimum share of files with changed losses for one common decision.
 _LOSS_SHARE = 0.5
 
@@ -55,26 +55,21 @@ class Group:
     @property
     def digest(self) -> str:
         """The digest of the shift, to which a decision is bound: more files may share a shift of times or memory."""
-        if self.ratio is None or "loss" in self.metric:
+        if self.ratio is None or LOSS in self.metric:
             return digest(self.id, f"{self.ratio or 0:.2f}", self.files)
         return digest(self.id, round(math.log(self.ratio) / math.log1p(SHIFT_LIMIT)))
-
-    @property
-    def verdict(self) -> Verdict:
-        """The verdict on the group as a whole."""
-        return "refresh" if self.accepted else "held back"
 
     @property
     def sentence(self) -> str:
         """The shift as a clause."""
         place = " ".join(filter(None, (self.platform or "all platforms", self.family)))
         files = f"{place}: {self.moved} of {self.compared} tests"
-        if self.family == BASELINES and self.ratio:
-            change = f"median ×{self.ratio:.2f} of time or memory, ×{1 / self.ratio:.2f} of throughput"
-            return f"{files} {self.metric} than CI allows, {change}"
         if self.ratio is None:
             return f"{files} lost or gained steps or metrics"
-        if "loss" in self.metric:
+        if self.family == BASELINES:
+            change = f"median ×{self.ratio:.2f} of time or memory, ×{1 / self.ratio:.2f} of throughput"
+            return f"{files} {self.metric} than CI allows, {change}"
+        if LOSS in self.metric:
             return f"{files} train differently, median change of the loss {self.ratio - 1:+.2%}"
         words = ("took more memory", "took less memory") if self.metric.startswith("mem-") else ("slower", "faster")
         return f"{files} {words[self.ratio < 1]}, median ×{self.ratio:.2f} of {self.metric}"
@@ -84,8 +79,9 @@ class Group:
         """The group as a row for JSON and tables."""
         return {
             "id": self.id, "platform": self.platform, "family": self.family or None, "metric": self.metric,
-            "ratio": self.ratio, "p_value": self.p_value, "files": list(self.files), "verdict": self.verdict,
-            "sentence": self.sentence, "accepted": self.accepted,
+            "ratio": self.ratio, "p_value": self.p_value, "files": list(self.files),
+            "verdict": "refresh" if self.accepted else "held back", "sentence": self.sentence,
+            "accepted": self.accepted,
         }  # fmt: skip
 
 
@@ -96,6 +92,9 @@ class Deviation:
     residual: float
     scale: float
     shift: float
+
+
+Changes = Mapping[str, float]
 
 
 def split(judgements: Iterable[Judgement], model: NoiseModel) -> tuple[list[Group], dict[tuple[str, str], Deviation]]:
@@ -117,18 +116,16 @@ def split(judgements: Iterable[Judgement], model: NoiseModel) -> tuple[list[Grou
         parts = _parts(changes, scales)
         for files in parts:
             for file in files:
-                deviations[file, metric] = _deviation(file, files, changes, scales, metric)
+                deviations[file, metric] = _deviation(file, files, changes, scales)
         if metric not in _NO_SHIFT:
-            groups += _groups(platform, metric, parts, changes)
+            groups += _shifts(platform, metric, parts, changes)
     return groups, deviations
 
 
-def _deviation(
-    file: str, files: Sequence[str], changes: Mapping[str, float], scales: Mapping[str, float], metric: str
-) -> Deviation:
+def _deviation(file: str, files: Sequence[str], changes: Changes, scales: Changes) -> Deviation:
     """Return the deviation of a file from the others in its part, so that it is not masked by its own contribution.
 
-    With few others, their shift is shrunk towards zero, and their spread towards the tests' own noise.
+    With few others, their spread is shrunk towards the tests' own noise.
     """
     others = list(files)
     if len(files) > _LEAST:  # the median of two is not robust
@@ -140,7 +137,7 @@ def _deviation(
     return Deviation(changes[file] - centre, scales[file] * inflation, centre)
 
 
-def _parts(changes: Mapping[str, float], scales: Mapping[str, float]) -> list[list[str]]:
+def _parts(changes: Changes, scales: Changes) -> list[list[str]]:
     """Split the files into parts with one location each: the families that differ significantly, and the rest."""
     families: dict[str, list[str]] = defaultdict(list)
     for file in changes:
@@ -149,7 +146,7 @@ def _parts(changes: Mapping[str, float], scales: Mapping[str, float]) -> list[li
     parts: list[list[str]] = []
     for files in sorted(families.values(), key=len):
         others = [file for file in rest if file not in files]
-        if min(len(files), len(others)) >= _LEAST and _errors_apart(files, others, changes, scales) > _FAMILY_ERRORS:
+        if min(len(files), len(others)) >= _LEAST and _are_apart(files, others, changes, scales):
             parts.append(files)
             rest = others
     return [*parts, rest]
@@ -160,30 +157,26 @@ def _family(file: str) -> str:
     return "2nd" if file.endswith("_2nd.json") else file.partition("/")[0]
 
 
-def _errors_apart(
-    members: Sequence[str], others: Sequence[str], changes: Mapping[str, float], scales: Mapping[str, float]
-) -> float:
-    """Return the number of standard errors between the locations of two parts; 0 if the difference is small."""
-    centres = [median(changes[file] for file in files) for files in (members, others)]
-    difference = abs(centres[0] - centres[1])
-    if difference < _FAMILIES_APART:
-        return 0.0
-    sizes = []
-    for files, centre in zip((members, others), centres, strict=True):
-        sizes += [abs(changes[file] - centre) for file in files]
+def _are_apart(members: Sequence[str], others: Sequence[str], changes: Changes, scales: Changes) -> bool:
+    """Return True if the locations of two parts differ by much, and by many standard errors."""
+    sizes, centres = [], []
+    for files in (members, others):
+        centres.append(median(changes[file] for file in files))
+        sizes += [abs(changes[file] - centres[-1]) for file in files]
     scale = max(SIGMA * median(sizes), median(scales[file] for file in (*members, *others)))
-    return difference / (scale * _MEDIAN_ERROR * math.sqrt(1 / len(members) + 1 / len(others)))
+    error = scale * _MEDIAN_ERROR * math.sqrt(1 / len(members) + 1 / len(others))
+    return abs(centres[0] - centres[1]) >= max(_FAMILIES_APART, _FAMILY_ERRORS * error)
 
 
-def _groups(platform: str, metric: str, parts: Sequence[Sequence[str]], changes: Mapping[str, float]) -> list[Group]:
+def _shifts(platform: str, metric: str, parts: Sequence[Sequence[str]], changes: Changes) -> list[Group]:
     """Return the decisions on a platform's shift: at most one for each direction."""
     groups = []
     limit = math.log1p(SHIFT_LIMIT)
     for sign in (1, -1):
         shifted = [files for files in parts if sign * median(changes[file] for file in files) > limit]
-        files = sorted(file for part in shifted for file in part)
+        files = sorted(itertools.chain.from_iterable(shifted))
         moved = sum(sign * changes[file] > limit for file in files)
-        p_value = binomial_tail(moved, len(files), PRIORS.moved.get(metric, PRIORS.moved[""]))
+        p_value = _binomial_tail(moved, len(files), PRIORS.moved.get(metric, PRIORS.moved[""]))
         if files and p_value < SIGNIFICANT:
             families = set(map(_family, files))
             family = families.pop() if len(files) < len(changes) and len(families) == 1 else ""
@@ -195,31 +188,26 @@ def _groups(platform: str, metric: str, parts: Sequence[Sequence[str]], changes:
 
 def common_reasons(reasons: Mapping[str, Sequence[ReviewReason]], judgements: Sequence[Judgement]) -> list[Group]:
     """Return the decisions on reasons of the same kind shared by most files of a platform; ``reasons`` are by file."""
-    compared: Counter[tuple[str, str]] = Counter()
-    by_kind: dict[tuple[str, str], list[str]] = defaultdict(list)
+    compared, trained = Counter[str](), Counter[str]()
+    by_kind: dict[tuple[str, str], list[Judgement]] = defaultdict(list)
     for judgement in judgements:
         platform = platform_of(judgement.file)
-        compared[platform, FORM] += 1
-        compared[platform, LOSS] += any(loss.excess for loss in judgement.losses.values())
+        compared[platform] += 1
+        trained[platform] += any(loss.excess for loss in judgement.losses.values())
         for kind in {reason.kind for reason in reasons[judgement.file]} - {""}:
-            by_kind[platform, kind].append(judgement.file)
+            by_kind[platform, kind].append(judgement)
     groups = []
-    for (platform, kind), files in sorted(by_kind.items()):
-        total, least = compared[platform, FORM], COMMON
+    for (platform, kind), found in sorted(by_kind.items()):
+        total, least, ratio, metric, family = compared[platform], COMMON, None, "form", kind
         if kind == LOSS:
-            total = max(compared[platform, LOSS], len(files))
+            total = max(trained[platform], len(found))
             least = max(COMMON, math.ceil(_LOSS_SHARE * total))
-        p_value = binomial_tail(len(files), total, PRIORS.stopped.get(kind, PRIORS.stopped[""]))
-        if len(files) >= least and p_value < SIGNIFICANT:
-            metric, ratio = FORM if kind != LOSS else "lm loss", None
-            if kind == LOSS:
-                sizes = []
-                for judgement in judgements:
-                    if judgement.file in files:
-                        sizes.append(max((loss.size for loss in judgement.losses.values()), key=abs, default=0.0))
-                ratio = 1 + median(sizes)
-            family = kind if metric == FORM else ""
-            groups.append(Group(platform, family, metric, ratio, p_value, tuple(files), total, len(files)))
+            sizes = [max((loss.size for loss in it.losses.values()), key=abs, default=0.0) for it in found]
+            ratio, metric, family = 1 + median(sizes), "lm loss", ""
+        p_value = _binomial_tail(len(found), total, PRIORS.stopped.get(kind, PRIORS.stopped[""]))
+        if len(found) >= least and p_value < SIGNIFICANT:
+            files = tuple(judgement.file for judgement in found)
+            groups.append(Group(platform, family, metric, ratio, p_value, files, total, len(files)))
     return groups
 
 
@@ -241,7 +229,7 @@ def baseline_groups(judgements: Iterable[Judgement]) -> list[Group]:
     return groups
 
 
-def binomial_tail(successes: int, trials: int, share: float) -> float:
+def _binomial_tail(successes: int, trials: int, share: float) -> float:
     """Return the probability of at least this many successes."""
     total = 0.0
     for count in range(successes, trials + 1):
