@@ -15,7 +15,7 @@ from runbook_lib.decisions import DIVERGENCE, LOST
 from runbook_lib.golden import baselines, ci_rules
 from runbook_lib.golden.baselines import Baseline
 from runbook_lib.golden.ci_rules import ComparisonConfig
-from runbook_lib.golden.measure import LossChange, Measure, cost_changes, fingerprint, is_loss, loss_change, measure
+from runbook_lib.golden.measure import LossChange, Measure, cost_changes, is_loss, loss_change, measure
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, Steps, parse
 from runbook_lib.recipes.file_names import is_baseline
 
@@ -46,8 +46,8 @@ class ReviewReason:
 class Judgement:
     """The verdict on one file.  ``ci``: the metrics for which CI would fail it.
 
-    ``costs`` are log ratios of new to old for times, memory and zeros, positive if worse.  ``mark`` is the fingerprint
-    of the new losses.  ``group``: the decision on many files that this one waits for.  ``accepted``: the reason why a
+    ``costs`` are log ratios of new to old for times, memory and zeros, positive if worse.
+    ``group``: the decision on many files that this one waits for.  ``accepted``: the reason why a
     person accepted the file.  ``renamed``: the old name, if the file was renamed.
     """
 
@@ -61,7 +61,6 @@ class Judgement:
     renamed: str = ""
     costs: Mapping[str, float] = field(default_factory=dict)
     losses: Mapping[str, LossChange] = field(default_factory=dict)
-    mark: int = 0
     group: str = ""
 
     @property
@@ -153,7 +152,7 @@ def _compare(file: str, old: GoldenValues, new: GoldenValues, config: Comparison
         file, (*_lost_series(old, new), *_lost_requests(old, new), *_run_metrics(old, new)),
         measures=tuple(measure(file, metric, old.series[metric], new.series[metric]) for metric in shared),
         ci=ci_rules.ci_failures(old, new, config), notes=(*notes, *_notes(old, new)), costs=cost_changes(old, new),
-        losses=losses, mark=fingerprint(new),
+        losses=losses,
     )  # fmt: skip
 
 

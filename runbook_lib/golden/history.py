@@ -17,12 +17,12 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.git.blobs import read_objects
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.file_versions import file_versions
-from runbook_lib.golden.measure import PRIORS, cost_changes, fingerprint, is_loss, loss_change
+from runbook_lib.golden.measure import PRIORS, cost_changes, is_loss, loss_change
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, parse
 from runbook_lib.recipes.file_names import FOLDER, GoldenFileName
 from runbook_lib.system.files import make_folder, write
 
-_FORMAT = 2
+_FORMAT = 3
 #: The most commits that are read, newest first, and the size in bytes from which a file is left out.
 _MAX_COMMITS, _MAX_BYTES = 2000, 8 * 2**20
 
@@ -31,15 +31,13 @@ _MAX_COMMITS, _MAX_BYTES = 2000, 8 * 2**20
 class PastChange:
     """A change to one golden file in one commit; ``order`` numbers the commits from the first.
 
-    ``costs`` are as in Judgement, ``losses`` the excess of each loss over its limit, and ``mark`` the fingerprint of
-    the losses after the change.  A new file has neither costs nor losses.
+    ``costs`` are as in Judgement, ``losses`` the excess of each loss over its limit.  A new file has neither.
     """
 
     file: str
     order: int
     costs: Mapping[str, float]
     losses: Mapping[str, float]
-    mark: int
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ class HistoryBuilder:
     def _change(self, path: str, values: GoldenValues) -> PastChange:
         before = self.values.get(path)
         if before is None:
-            return PastChange(path, self.order, {}, {}, fingerprint(values))
+            return PastChange(path, self.order, {}, {})
         losses = {}
         for metric in filter(is_loss, before.series.keys() & values.series.keys()):
             change = loss_change(before.series[metric], values.series[metric])
@@ -86,7 +84,7 @@ class HistoryBuilder:
         costs = cost_changes(before, values)
         if not costs.get("iteration-time", 1.0):  # identical to the last digit: the times were not measured again
             costs = {}
-        return PastChange(path, self.order, costs, losses, fingerprint(values))
+        return PastChange(path, self.order, costs, losses)
 
     def history(self, commit: str) -> GoldenHistory:
         """Return the history added so far."""

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from runbook_lib.decisions import DANGERS, DIVERGENCE, LOST, SLOWER
-from runbook_lib.golden.common_losses import split_common
 from runbook_lib.golden.form import STOPPED, Judgement, ReviewReason, Verdict, examine
 from runbook_lib.golden.groups import LOSS, SHIFT_LIMIT, Deviation, Group, baseline_groups, common_reasons, split
 from runbook_lib.golden.history import GoldenHistory
@@ -115,14 +114,7 @@ def judge_all(examined: Iterable[Judgement], history: GoldenHistory = NO_HISTORY
     for judgement in golden:
         reasons[judgement.file] += _losses(judgement, model)
         reasons[judgement.file] += _deviations(judgement, deviations, model)
-    for group in common_reasons(reasons, golden):
-        if group.metric == "lm loss":
-            is_common, own = split_common([judgement for judgement in golden if judgement.file in group.files])
-            if not is_common:
-                continue
-            for file, reason in own.items():
-                reasons[file].append(reason)
-        groups.append(group)
+    groups += common_reasons(reasons, golden)
     groups += baseline_groups(judgement for judgement in differing if is_baseline(judgement.file))
     decided = []
     for judgement in judgements:
@@ -162,15 +154,12 @@ def _losses(judgement: Judgement, model: NoiseModel) -> Iterable[ReviewReason]:
             continue
         past = model.losses.get((judgement.file, metric), ())
         similar = sum(excess >= loss.excess for excess in past)
-        returns = judgement.mark in model.marks.get(judgement.file, ())[:-1]
         sentence = f"{loss.size:+.2%} at step {loss.step}, {loss.excess:.1f} times the limit kept by past images"
         if loss.leaves:
             sentence += f"; it {'diverges from' if loss.diverges else 'leaves its band at'} step {loss.leaves}"
-        if returns:
-            sentence += "; it equals an earlier version: flaky, not drift"
-        elif past:
+        if past:
             sentence += f"; it moved as far in {similar} of {len(past)} earlier changes"
-        yield ReviewReason(metric, sentence, loss.excess, LOSS, bool(similar) or returns)
+        yield ReviewReason(metric, sentence, loss.excess, LOSS, bool(similar))
 
 
 def _deviations(
@@ -181,17 +170,13 @@ def _deviations(
         deviation = deviations[judgement.file, metric]
         if deviation.residual < max(least_deviation(metric, deviation.scale), _LEAST_RISE - deviation.shift):
             continue
-        past = model.residuals.get((judgement.file, metric), ())
-        similar = sum(abs(residual) >= abs(deviation.residual) for residual in past)
-        returns = model.returns(judgement.file, metric, deviation.residual)
+        similar, count = model.similar(judgement.file, metric, deviation.residual)
         sentence = f"×{_ratio(deviation.residual + deviation.shift):.2f}"
         if deviation.shift:
             sentence += f", its platform ×{_ratio(deviation.shift):.2f}"
-        sentence += f"; it moved as far in {similar} of {len(past)} earlier changes" if past else "; without a history"
-        if returns:
-            sentence += ", and this is an earlier level: flaky, not drift"
+        sentence += f"; it moved as far in {similar} of {count} earlier changes" if count else "; without a history"
         weight, kind = deviation.residual / _least_change(metric), LOSS if metric == "num-zeros" else ""
-        yield ReviewReason(metric, sentence, weight, kind, bool(similar) or returns)
+        yield ReviewReason(metric, sentence, weight, kind, bool(similar))
 
 
 def _least_change(metric: str) -> float:

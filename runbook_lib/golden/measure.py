@@ -8,7 +8,6 @@ has a separate limit, and counts if a paired test shows that it differs from zer
 
 import json
 import math
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
@@ -30,15 +29,13 @@ _LARGEST = 1e6
 class Priors:
     """The usual noise of golden values in Megatron-LM's history, which decides if a test has too few versions.
 
-    ``scales``: the usual standard deviation of a test's change, by metric.
-    ``shift`` is the standard deviation of a platform's common shift, by metric.  ``moved``: the share of changes beyond
-    the limit of a group, by metric.  ``stopped``: the share of files held back individually, by the kind of the reason.
+    ``scales``: the usual standard deviation of a test's change, by metric.  ``moved``: the share of changes beyond the
+    limit of a group, by metric.  ``stopped``: the share of files held back individually, by the kind of the reason.
     ``first_loss``, ``loss``, ``window_loss``: limits of relative changes.
     """
 
     scales: Mapping[str, float]
     moved: Mapping[str, float]
-    shift: Mapping[str, float]
     stopped: Mapping[str, float]
     first_loss: float
     loss: float
@@ -183,9 +180,3 @@ def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
     """Return a mean and its standard error, 0 for a single value; much faster than ``statistics.stdev``."""
     mean, count = fmean(values), len(values)
     return mean, math.dist(values, [mean] * count) / math.sqrt(count * max(count - 1, 1))
-
-
-def fingerprint(golden: GoldenValues) -> int:
-    """Return a number that is equal for equal losses; 0 for a file without losses."""
-    losses = [sorted(steps.items()) for metric, steps in sorted(golden.series.items()) if is_loss(metric)]
-    return zlib.crc32(repr(losses).encode()) if losses else 0

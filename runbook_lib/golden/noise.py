@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from runbook_lib.golden.history import GoldenHistory, PastChange
+from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.measure import PRIORS
 from runbook_lib.recipes.file_names import GoldenFileName
 
@@ -18,8 +18,6 @@ from runbook_lib.recipes.file_names import GoldenFileName
 COMMON, SIGMA = 4, 1.4826
 #: The weight of the prior, in numbers of changes.
 _OF_PRIOR = 3.0
-#: A loss that moved by this many limits is a different training, whose times say nothing about noise.
-_OTHER_TRAINING = 20.0
 _FLOORS = {"mem-allocated-bytes": 0.004, "mem-max-allocated-bytes": 0.004, "num-zeros": 0.03}
 _FLOOR = 0.015
 
@@ -28,13 +26,11 @@ _FLOOR = 0.015
 class NoiseModel:
     """Past changes by (file, metric), the oldest first, without the shift of their platform.
 
-    ``losses``: by file and loss the past changes as multiples of their limits; ``marks``: by file the fingerprints of
-    its losses, the oldest first.
+    ``losses``: by file and loss the past changes as multiples of their limits.
     """
 
     residuals: Mapping[tuple[str, str], Sequence[float]]
     losses: Mapping[tuple[str, str], Sequence[float]]
-    marks: Mapping[str, Sequence[int]]
 
     def scale(self, file: str, metric: str) -> float:
         """Return the standard deviation of a test's change, robust and shrunk towards the usual one."""
@@ -44,14 +40,10 @@ class NoiseModel:
         variance = (_OF_PRIOR * prior**2 + total) / (_OF_PRIOR + len(past))
         return max(math.sqrt(variance), _FLOORS.get(metric, _FLOOR))
 
-    def returns(self, file: str, metric: str, change: float) -> bool:
-        """Return True if the change returns to an earlier level of a test, other than its last."""
-        tolerance, level = self.scale(file, metric), 0.0
-        for residual in reversed(self.residuals.get((file, metric), ())):
-            level -= residual
-            if abs(level) > 2 * tolerance and abs(change - level) <= max(2 * tolerance, 0.1 * abs(change)):
-                return True
-        return False
+    def similar(self, file: str, metric: str, change: float) -> tuple[int, int]:
+        """Return the number of past changes of a test that were at least as large, in either direction, and of all."""
+        past = self.residuals.get((file, metric), ())
+        return sum(abs(residual) >= abs(change) for residual in past), len(past)
 
 
 def platform_of(file: str) -> str:
@@ -66,23 +58,15 @@ def learn(history: GoldenHistory, renamed: Mapping[str, str]) -> NoiseModel:
     """Learn the noise of each test from the history; ``renamed`` maps old file names to new ones."""
     by_commit: dict[tuple[int, str, str], list[tuple[str, float]]] = defaultdict(list)
     losses: dict[tuple[str, str], list[float]] = defaultdict(list)
-    marks: dict[str, list[int]] = defaultdict(list)
     for past in history.changes:
         file = renamed.get(past.file, past.file)
-        marks[file].append(past.mark)
         for metric, excess in past.losses.items():
             losses[file, metric].append(excess)
-        if not is_other_training(past):
-            for metric, change in past.costs.items():
-                by_commit[past.order, platform_of(past.file), metric].append((file, change))
+        for metric, change in past.costs.items():
+            by_commit[past.order, platform_of(past.file), metric].append((file, change))
     residuals: dict[tuple[str, str], list[float]] = defaultdict(list)
     for (_, _, metric), changes in by_commit.items():
         shift = median(change for _, change in changes) if len(changes) >= COMMON else 0.0
         for file, change in changes:
             residuals[file, metric].append(change - shift)
-    return NoiseModel(residuals, losses, marks)
-
-
-def is_other_training(past: PastChange) -> bool:
-    """Return True if a past change moved a loss so far that the test has trained differently since."""
-    return max(past.losses.values(), default=0.0) > _OTHER_TRAINING
+    return NoiseModel(residuals, losses)

@@ -9,7 +9,7 @@ import argparse
 import json
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -25,6 +25,8 @@ _LEAST = 100
 #: Bounds of the limits of losses: changes below 0.05 % are not worth a look, and no image should move a loss by more
 #: than 0.1 %; bumps that did were later found to be wrong.
 _LOSS_BOUNDS = (5e-4, 1e-3)
+#: A loss that moved by this many limits is a different training, which says nothing about noise.
+_OTHER_TRAINING = 20.0
 
 
 def main() -> None:
@@ -53,7 +55,6 @@ def fit(past: GoldenHistory) -> dict[str, object]:
     return {
         "scales": {"": 0.06, "throughput": 0.15} | dict(sorted(scales.items())),
         "moved": {"": 0.1} | dict(sorted(moved.items())),
-        "shift": {"": 0.05} | _shifts(past, scales),
         "stopped": PRIORS.stopped,
         **_loss_limits(past),
         "window_loss": PRIORS.window_loss,
@@ -70,25 +71,11 @@ def _scale(changes: Sequence[float]) -> float:
     return _rounded(max(SIGMA * median(sizes), 0.002)) if sizes else 0.002
 
 
-def _shifts(past: GoldenHistory, scales: Mapping[str, float]) -> dict[str, float]:
-    """Return the standard deviation of a platform's common shift, by metric."""
-    commits: dict[tuple[int, str, str], list[float]] = defaultdict(list)
-    for change in past.changes:
-        for metric, cost in change.costs.items():
-            if metric in scales and not noise.is_other_training(change):
-                commits[change.order, noise.platform_of(change.file), metric].append(cost)
-    sizes: dict[str, list[float]] = defaultdict(list)
-    for (_, _, metric), costs in commits.items():
-        if len(costs) >= noise.COMMON:
-            sizes[metric].append(abs(median(costs)))
-    return {metric: _rounded(max(SIGMA * median(values), 0.01)) for metric, values in sorted(sizes.items())}
-
-
 def _loss_limits(past: GoldenHistory) -> dict[str, float]:
     """Return the limits, for first and later steps, that most losses kept, ignoring tests that train differently."""
     excesses = []
     for change in past.changes:
-        if not noise.is_other_training(change):
+        if max(change.losses.values(), default=0.0) <= _OTHER_TRAINING:
             excesses += [excess for metric, excess in change.losses.items() if excess and is_loss(metric)]
     usual = quantiles(excesses, n=20)[-1] * PRIORS.loss
     limit = _rounded(min(max(usual, _LOSS_BOUNDS[0]), _LOSS_BOUNDS[1]))

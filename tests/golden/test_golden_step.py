@@ -546,7 +546,7 @@ def test_a_group_that_was_committed_by_hand_is_not_ready_before_it_is_accepted(a
 
 def test_the_jobs_of_ambiguous_values_are_named_to_run_again(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     slower(monkeypatch, "gpt3_moe_mcore_te_ep8", 1.6)
-    monkeypatch.setattr(noise.NoiseModel, "returns", lambda *_: True)
+    monkeypatch.setattr(noise.NoiseModel, "similar", lambda *_: (1, 8))
     ran = step05(at, mode="local")
     assert ran.values.verdicts.ambiguous == {name for name in DRIFTED if name.startswith("moe")}
     assert not [edit for edit in ran.edits if "moe" in edit.path]

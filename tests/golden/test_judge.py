@@ -176,7 +176,7 @@ def test_steps_that_were_never_observed():
     assert judge(FILE, old, dropped, lint=True).verdict == "refresh"
     assert judge(FILE, old, filled, lint=True).verdict == "refresh"
     judgement = judge(FILE, old, kept)
-    assert (judgement.verdict, judgement.notes[0]) == ("refresh", "lm loss was not observed at 1 of 50 steps")
+    assert (judgement.verdict, judgement.notes[-1]) == ("refresh", "lm loss was not observed at 1 of 50 steps")
     assert judge(FILE, old, kept, lint=True).verdict == "refused"
 
 
@@ -246,7 +246,7 @@ def test_routing_is_compared_for_the_kept_tokens_in_any_order():
     old = parse(request(routing_indices=[[[1, 2]], [[3, 4]]], routing_indices_token_indices=[0, 2]))
     same = parse(request(routing_indices=[[[2, 1]], [[9, 9]], [[4, 3]]]))
     other = parse(request(routing_indices=[[[2, 1]], [[4, 3]], [[9, 9]]]))
-    assert ci_failures(old, same, config) == {}
+    assert not ci_failures(old, same, config)
     assert "routing_indices" in ci_failures(old, other, config)
 
 

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from runbook_lib.golden import summary
@@ -6,8 +8,8 @@ from runbook_lib.golden.judge import Verdicts
 from runbook_lib.golden.measure import Measure
 
 
-def moved(file, metric, value, *, ratio=None, largest=None, verdict="refresh", **more):
-    one = Measure(file, metric, 50, value, abs(value) if largest is None else largest, ratio)
+def moved(file, metric, value, *, verdict="refresh", **more):
+    one = Measure(file, metric, 50, value, abs(value))
     return Judgement(file, verdict, measures=(one,), **more)
 
 
@@ -74,8 +76,8 @@ def test_the_most_urgent_file_comes_first():
 
 
 def test_rows_and_their_columns():
-    (row,) = summary.rows([moved("a", "m", 0.5, ci={"m": "differs"})])
+    (row,) = summary.rows([moved("a", "m", 0.5, ci=frozenset({"m"}), costs={"m": math.log(2)})])
     assert row == {
-        "file": "a", "metric": "m", "n_steps": 50, "avg_rel_diff": 0.5, "max_abs": 0.5, "ratio": None,
-        "verdict": "refresh", "ci": "differs",
+        "file": "a", "metric": "m", "n_steps": 50, "avg_rel_diff": 0.5, "max_abs": 0.5, "ratio": 2.0,
+        "verdict": "refresh", "ci": "fails",
     }  # fmt: skip
