@@ -5,7 +5,6 @@ work tree has the branch checked out, its files follow.
 """
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from runbook_lib.errors import Refused
 from runbook_lib.git import command
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.command import GitFailed
+from runbook_lib.system.files import temporary_folder
 from runbook_lib.text.edits import Edit, edited_paths
 from runbook_lib.text.redact import Redactor
 
@@ -28,8 +28,8 @@ def tree_with(checkout: Checkout, start: str, edits: Sequence[Edit]) -> str:
     for a file that differs from the edit's text before.
     """
     paths = edited_paths(edits)
-    with tempfile.TemporaryDirectory(prefix="base-image-runbook-") as folder:
-        index = Path(folder, "index")
+    with temporary_folder() as folder:
+        index = folder / "index"
 
         def git(*arguments: str, stdin: str = "") -> str:
             return command.git(checkout.path, *arguments, stdin=stdin, index=index)

@@ -57,14 +57,17 @@ def is_draft(name: str) -> bool:
 
 
 @contextmanager
-def temporary_folder(place: Path) -> Iterator[Path]:
-    """Yield a folder with the name of a draft, removed at the end.  Raises RunbookError for an OSError."""
+def temporary_folder(place: Path | None = None) -> Iterator[Path]:
+    """Yield a folder with the name of a draft, removed at the end; by default among the system's temporary files.
+
+    Raises RunbookError for an OSError.
+    """
     prefix, suffix = _DRAFT
     try:
         with tempfile.TemporaryDirectory(suffix, prefix, place) as folder:
             yield Path(folder)
     except OSError as error:
-        raise cannot_write(place, error) from error
+        raise cannot_write(place or Path(os.environ.get("TMPDIR", "/tmp")), error) from error
 
 
 def remove_drafts(folder: Path) -> None:

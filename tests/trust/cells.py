@@ -1,10 +1,12 @@
 """Run the code of a notebook without a kernel, which would cost seconds: ``python cells.py NOTEBOOK PARAMETERS``.
 
 STOP says where this process stops itself: in which cell, at which of its moments, by which signal, alone or with the
-programs that it has started, and how many seconds later.  A moment is just before something that is seen from outside:
-a file written, renamed, linked or removed, a folder made, a program started, or a change of the practice forge.
+programs that it has started, and how many seconds later; by signal 0 all that it writes from then on fails.  A moment is
+just before something that is seen from outside: a file written, renamed, linked or removed, a folder made, a program
+started, or a change of the practice forge.
 """
 
+import errno
 import json
 import os
 import sys
@@ -14,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+#: About how many moments each cell of a bump has.
+MOMENTS = {2: 30, 3: 60, 4: 40, 5: 30, 6: 60, 7: 400, 8: 20, 9: 20, 10: 30}
 _FILES = ("os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "subprocess.Popen", "forge")
 #: The methods of the practice forge that change something.
 _CHANGES = ("open_pull", "update_pull", "comment", "rerun_failed", "add_label", "file_issue", "withdraw_issue")
@@ -34,15 +38,19 @@ class Stop:
     def __init__(self, cell: int, moment: int, signal: int, group: bool, later: float) -> None:
         self._cell, self._left, self._later = cell, moment, later
         self._signal, self._whom = signal, -os.getpid() if group else os.getpid()
-        self.now = 0
+        self.now, self._struck = 0, False
 
     def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
         writes = event == "open" and (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR)
         if self.now < self._cell or not (writes or event in _FILES):
             return
         self._left -= 1
-        if self._left == 0 or (self.now > self._cell and self._left > 0):
-            self._left = 0
+        if self._left > 0 and self.now == self._cell:
+            return
+        if not self._signal:
+            self._fill(event, arguments)
+        elif not self._struck:
+            self._struck = True
             if self._later:
                 threading.Timer(self._later, self._strike).start()
             else:
@@ -50,6 +58,15 @@ class Stop:
 
     def _strike(self) -> None:
         os.kill(self._whom, self._signal)
+
+    def _fill(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Fail as on a full disk, where what is opened to be written is empty already."""
+        path = str(arguments[0]) if arguments else ""
+        if event in ("os.remove", "os.rmdir") or not path.startswith(os.getcwd()):  # the latter is on another disk
+            return
+        if event == "open" and str(arguments[1] or "").startswith("w") and os.path.exists(path):
+            os.truncate(path, 0)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def watch(self, forge: type) -> None:
         """Count the changes of the practice forge, too."""

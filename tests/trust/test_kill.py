@@ -12,13 +12,13 @@ from pathlib import Path
 import practised
 import psutil
 import pytest
+from cells import MOMENTS
 from clones import git
 from practised import World
 from small_runbooks import ROOT
 
-#: Bumps, how often each of them is stopped, and about how many moments each of its cells has.
+#: Bumps, and how often each of them is stopped.
 CHAINS, KILLS = 4, 10
-MOMENTS = {2: 30, 3: 60, 4: 40, 5: 30, 6: 60, 7: 400, 8: 20, 9: 20, 10: 30}
 
 
 @pytest.fixture(scope="module")

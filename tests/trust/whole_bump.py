@@ -4,7 +4,6 @@ The code cells of the notebooks are run as they stand, one after the other, with
 three seconds a notebook, and the forge's clock is ours here.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -21,7 +20,6 @@ from registry_server import RegistryServer
 from werkzeug.wrappers import Request, Response
 
 from runbook_lib.bump import readiness
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.world import bump_branch
 
 T = TypeVar("T")
@@ -72,14 +70,6 @@ class Played:
                 forge.close()
         return left
 
-    def job_of_an_earlier_attempt(self) -> str:
-        """The address of a job that failed and was run again."""
-        reruns = (it.request.path for it in self.exchanges if it.request.path.endswith("/rerun-failed-jobs"))
-        run = next(reruns).split("/")[-2]
-        pages = [it.answer.data for it in self.exchanges if it.request.path.endswith(f"/runs/{run}/jobs")]
-        jobs = (job for page in pages if page for job in json.loads(page)["jobs"])
-        return str(next(job["html_url"] for job in jobs if job["conclusion"] == "failure"))
-
     def later(self) -> None:
         """CI ends."""
         self.at.now[0] += 1000
@@ -117,7 +107,6 @@ def whole(played: Played) -> readiness.Readiness:
         played.play(name)
     # It would let CI run less than a bump needs.
     played.do("a person", lambda: at.online().add_label(10, "Run tests"))
-    played.do("a person", lambda: _written_and_removed(at.online()))
     played.play("03-open-pr")
     played.play("04-run-ci")
     played.later()
@@ -138,18 +127,9 @@ def whole(played: Played) -> readiness.Readiness:
     written(at.home / "decisions.yaml", reenable=f"{HANG}: mended")
     played.play("06-broken-tests", decisions=told)
     played.play("04-run-ci")
-    played.play("investigate-ci", place=played.job_of_an_earlier_attempt())
     played.step = "a person"
     at.forge.merge(10)
     played.play("08-after-merge")
     played.later()
     played.play("08-after-merge")
     return found
-
-
-def _written_and_removed(github: GitHub) -> None:
-    """A comment, removed again as step 4 does where two runs met."""
-    said = "Twice."
-    mine = [it for it in github.comments(10) if it.body == said]
-    for it in mine or [github.comment(10, said)]:
-        github.remove_comment(it)
