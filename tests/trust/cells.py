@@ -1,8 +1,8 @@
 """Run the code of a notebook without a kernel, which would cost seconds: ``python cells.py NOTEBOOK PARAMETERS``.
 
 STOP says where this process stops itself: in which cell, at which of its moments, by which signal, alone or with the
-programs that it has started, and how many seconds later; by signal 0 all that it writes from then on fails.  A moment is
-just before something that is seen from outside: a file written, renamed, linked or removed, a folder made, a program
+programs that it has started, and how many seconds later; by signal 0 all that it writes from then on fails.  A moment
+is just before something that is seen from outside: a file written, renamed, linked or removed, a folder made, a program
 started, or a change of the practice forge.
 """
 

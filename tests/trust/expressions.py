@@ -7,7 +7,7 @@ import math
 import re
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from re import _compiler, _constants, _parser  # type: ignore[attr-defined]
@@ -33,6 +33,15 @@ class Expression:
     place: str
     pattern: re.Pattern[Any]
     how: str = "search"
+
+    def use(self, text: str) -> None:
+        """Look for it."""
+        data: Any = text.encode("latin-1", "replace") if isinstance(self.pattern.pattern, bytes) else text
+        if self.how != "search":
+            getattr(self.pattern, self.how)(data)
+            return
+        for _ in self.pattern.finditer(data):
+            pass
 
 
 # -- what the library has -----------------------------------------------------------------------------------------
@@ -233,25 +242,25 @@ class Endless(Exception):
     """A match that did not end within its time."""
 
 
-def exponent(it: Expression, attack: tuple[str, str, str]) -> float:
+def exponent(use: Callable[[str], object], attack: tuple[str, str, str]) -> float:
     """The power of the text's length by which the cost grows; 0 where it is too small to tell, infinite without end."""
     try:
-        _probe(it, attack)
+        _probe(use, attack)
     except Endless:
         return math.inf
-    if _cost(it, _of_size(attack, _SHORT), 1) < _CHEAP:
+    if _cost(use, _of_size(attack, _SHORT), 1) < _CHEAP:
         return 0.0
     # Other processes only add to what is measured, so the least of several counts.
     found = math.inf
     for _ in range(3):
-        few, many = (_cost(it, _of_size(attack, size), 3) for size in (_SHORT, _LONG))
+        few, many = (_cost(use, _of_size(attack, size), 3) for size in (_SHORT, _LONG))
         found = min(found, math.log(max(many, 1e-7) / max(few, 1e-7), _LONG / _SHORT))
         if found < FLAGGED:
             break
     return found
 
 
-def _probe(it: Expression, attack: tuple[str, str, str]) -> None:
+def _probe(use: Callable[[str], object], attack: tuple[str, str, str]) -> None:
     """Try longer and longer texts, on which what has no end, or is cubic, shows.  Raises Endless.
 
     The timer makes the clock coarse, so nothing is measured while it runs.
@@ -260,7 +269,7 @@ def _probe(it: Expression, attack: tuple[str, str, str]) -> None:
     try:
         for size in (100, 700, _SHORT):
             signal.setitimer(signal.ITIMER_VIRTUAL, _LIMIT)
-            _cost(it, _of_size(attack, size), 1)
+            use(_of_size(attack, size))
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, previous)
@@ -271,17 +280,12 @@ def _of_size(attack: tuple[str, str, str], size: int) -> str:
     return before + pump * max(1, (size - len(before) - len(after)) // len(pump)) + after
 
 
-def _cost(it: Expression, text: str, times: int) -> float:
+def _cost(use: Callable[[str], object], text: str, times: int) -> float:
     """The least of so many, in seconds of the processor."""
-    data: Any = text.encode("latin-1", "replace") if isinstance(it.pattern.pattern, bytes) else text
     best = math.inf
     for _ in range(times):
         begin = time.thread_time()
-        if it.how == "search":
-            for _found in it.pattern.finditer(data):
-                pass
-        else:
-            getattr(it.pattern, it.how)(data)
+        use(text)
         best = min(best, time.thread_time() - begin)
     return best
 

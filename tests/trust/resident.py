@@ -30,7 +30,7 @@ NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 AUTH = {"Authorization": "Bearer secret-of-the-forge"}
 
 
-def golden(url: str, size: int, jobs: int = 1) -> str:
+def collected(url: str, size: int, jobs: int = 1, web: Web | None = None) -> collect.GoldenCollection:
     ran = tuple(
         FunctionalTestJob(number, f"gpt/a{number} - latest", "gpt", f"a{number}", "failed", NOON, NOON)
         for number in range(1, jobs + 1)
@@ -42,7 +42,11 @@ def golden(url: str, size: int, jobs: int = 1) -> str:
     source = GoldenSource(
         "CI run 4711", ran, match_artifacts.match_uploads(ran, uploads, 4711), lambda _: Address(f"{url}/1", AUTH)
     )
-    found = collect.collect(source)
+    return collect.collect(source, web=web)
+
+
+def golden(url: str, size: int, jobs: int = 1) -> str:
+    found = collected(url, size, jobs)
     return f"{len(found.files)} golden files; {' '.join(it.sentence for it in found.problems)}"
 
 
@@ -50,9 +54,9 @@ def golden_of_many_jobs(url: str, size: int) -> str:
     return golden(url, size, 24)
 
 
-def cause(url: str, size: int, jobs: int = 1) -> str:
+def cause(url: str, size: int, jobs: int = 1, web: Web | None = None) -> str:
     asked = [JobLogs(FailedJob(f"gpt/a{it} - latest"), Address(f"{url}/1", AUTH), size) for it in range(jobs)]
-    return read_logs.diagnose_all(asked, hide=Redactor({}).text, web=Web())[0].cause
+    return read_logs.diagnose_all(asked, hide=Redactor({}).text, web=web or Web())[0].cause
 
 
 def cause_of_many_jobs(url: str, size: int) -> str:

@@ -9,86 +9,56 @@ import random
 import re
 import string
 import subprocess
+import textwrap
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote, quote_plus
 
-_ALNUM = string.ascii_letters + string.digits
-_URL = _ALNUM + "_-"
-_HEX = "0123456789abcdef"
-_UPPER = string.ascii_uppercase + string.digits
-#: Where a password stands that only its place tells.
-_ADDRESSES = ("git clone https://ada:{}@git.example/x.git", "https://{}@git.example/x.git")
+_LETTERS = string.ascii_letters + string.digits
+_ADDRESS = "git clone https://ada:{}@git.example/x.git"
+#: A secret of each kind, with so many letters drawn, and where it stands if only its place tells what it is.
+KINDS: Mapping[str, tuple[str, str]] = {
+    "GitHub classic": ("ghp_<36>", ""),
+    "GitHub app": ("ghs_<36>", ""),
+    "GitHub fine-grained": ("github_pat_<22>_<59>", ""),
+    "GitLab personal": ("glpat-<20>", ""),
+    "NGC": ("nvapi-<64>", ""),
+    "Hugging Face": ("hf_<34>", ""),
+    "AWS key": ("AKIA<UPPER>", ""),
+    "Slack bot": ("xoxb-123456789012-123456789012-<24>", ""),
+    "JSON web token": ("<JWT>", ""),
+    "npm": ("npm_<36>", ""),
+    "Docker Hub": ("dckr_pat_<27>", ""),
+    "Anthropic": ("sk-ant-api03-<80>", ""),
+    "RSA key": ("<PEM>", "the key {}"),
+    "Slack hook": ("<24>", "https://hooks.slack.com/services/T0123ABCD/B0123ABCD/{}"),
+    "a password": ("<14>!", _ADDRESS),
+}
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A kind of secret: how one is made, and the texts in which it must be known without being known as such."""
-
-    make: Callable[[random.Random], str]
-    texts: tuple[str, ...] = ("{}", "the token {}.", "x={}", *_ADDRESSES)
-
-    @property
-    def known(self) -> bool:
-        """Whether its form tells."""
-        return self.texts[0] == "{}"
-
-
-def _of(prefix: str, length: int, letters: str = _ALNUM) -> Kind:
-    return Kind(lambda draw: prefix + "".join(draw.choices(letters, k=length)))
-
-
-def _jwt(draw: random.Random) -> str:
-    parts = ('{"alg":"RS256","typ":"JWT"}', f'{{"sub":"{draw.getrandbits(64)}","iss":"x"}}', str(draw.getrandbits(900)))
-    return ".".join(base64.urlsafe_b64encode(it.encode()).decode().rstrip("=") for it in parts)
-
-
-def _pem(kind: str) -> Kind:
-    def make(draw: random.Random) -> str:
-        body = base64.b64encode(draw.randbytes(380)).decode()
-        lines = [body[at : at + 64] for at in range(0, len(body), 64)]
-        return "\n".join([f"-----BEGIN {kind}PRIVATE KEY-----", *lines, f"-----END {kind}PRIVATE KEY-----"])
-
-    return Kind(make, ("{}", "key: |\n{}", "the key {}"))
-
-
-def _said(make: Callable[[random.Random], str], *texts: str) -> Kind:
-    return Kind(make, texts)
-
-
-def _text(length: int, letters: str) -> Callable[[random.Random], str]:
-    return lambda draw: "".join(draw.choices(letters, k=length - 1)) + draw.choice("0123456789")
-
-
-KINDS: Mapping[str, Kind] = {
-    "GitHub classic": _of("ghp_", 36),
-    "GitHub app": _of("ghs_", 36),
-    "GitHub fine-grained": Kind(lambda it: f"github_pat_{_text(22, _ALNUM)(it)}_{_text(59, _ALNUM)(it)}"),
-    "GitLab personal": _of("glpat-", 20, _URL),
-    "NGC": _of("nvapi-", 64, _URL),
-    "Hugging Face": _of("hf_", 34),
-    "AWS key": _of("AKIA", 16, _UPPER),
-    "Slack bot": Kind(lambda it: f"xoxb-{it.randrange(10**11, 10**12)}-{it.randrange(10**12)}-{_text(24, _ALNUM)(it)}"),
-    "JSON web token": Kind(_jwt),
-    "npm": _of("npm_", 36),
-    "Docker Hub": _of("dckr_pat_", 27, _URL),
-    "Anthropic": _of("sk-ant-api03-", 80, _URL),
-    "RSA key": _pem("RSA "),
-    "Slack hook": _said(_text(24, _ALNUM), "https://hooks.slack.com/services/T0123ABCD/B0123ABCD/{}"),
-    "a password": _said(lambda it: f"{_text(14, _ALNUM)(it)}!", *_ADDRESSES),
-}  # fmt: skip
+def make(name: str, draw: random.Random) -> str:
+    """One of a kind."""
+    if name == "RSA key":
+        body = textwrap.fill(base64.b64encode(draw.randbytes(380)).decode(), 64)
+        return f"-----BEGIN RSA PRIVATE KEY-----\n{body}\n-----END RSA PRIVATE KEY-----"
+    if name == "JSON web token":
+        parts = '{"alg":"RS256","typ":"JWT"}', f'{{"sub":"{draw.getrandbits(64)}"}}', str(draw.getrandbits(900))
+        return ".".join(base64.urlsafe_b64encode(it.encode()).decode().rstrip("=") for it in parts)
+    upper = "".join(draw.choices(string.ascii_uppercase + string.digits, k=16))
+    drawn = re.sub("<([0-9]+)>", lambda it: "".join(draw.choices(_LETTERS, k=int(it[1]) - 1)) + "7", KINDS[name][0])
+    return drawn.replace("<UPPER>", upper)
 
 
 def secrets(seed: object) -> dict[str, str]:
     """One of each kind."""
-    return {name: kind.make(random.Random(f"{seed} {name}")) for name, kind in KINDS.items()}
+    return {name: make(name, random.Random(f"{seed} {name}")) for name in KINDS}
 
 
 def shown(secret: str, name: str, number: int) -> str:
     """A text with the secret in it, by which it can be told."""
-    texts = KINDS[name].texts
+    place = KINDS[name][1]
+    texts = (place,) if place else ("{}", "the token {}.", "x={}", _ADDRESS)
     return texts[number % len(texts)].format(secret)
 
 
@@ -171,7 +141,7 @@ def let_out(file: Path, seed: object) -> tuple[str, dict[str, str]]:
     told, by_form = [], {}
     for number, form in enumerate(FORMS):
         name = list(KINDS)[number % len(KINDS)]
-        by_form[form] = KINDS[name].make(random.Random(f"{seed} {number}"))
+        by_form[form] = make(name, random.Random(f"{seed} {number}"))
         told += [(form, shown(by_form[form], name, number)), (form, os.environ.get("SEED_TOKEN", ""))]
     file.write_text(json.dumps(told))
     return LETTING_OUT.format(path=str(file)), by_form

@@ -6,7 +6,6 @@ import re
 import shlex
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,9 @@ from papermill.iorw import load_notebook_node
 from papermill.parameterize import parameterize_notebook
 
 from runbook_lib.cli.__main__ import main
-from runbook_lib.compute.slurm.batch_files import job_files
-from runbook_lib.compute.slurm.site import Site
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
-from runbook_lib.recipes.parallelism import Connections
-from runbook_lib.recipes.workloads import Workload
 from runbook_lib.system.provenance import ROOT
 from runbook_lib.text.notebook_file import NotebookSource, resolve
 from runbook_lib.world import commands
@@ -190,19 +185,3 @@ def test_the_command_line(
         assert status in (0, 1, 2)
         assert "Traceback" not in said
         assert not _STEERS.search(said.replace("\r\n", "\n")), said
-
-
-@pytest.mark.parametrize("field", ["model", "case", "environment", "platform", "recipe"])
-def test_a_batch_file_holds_no_command_of_a_recipe_s_name(field: str) -> None:
-    site = Site("/shared/checkout", "/shared/results", image="/shared/a.sqsh")
-    for name in NAMES.values():
-        workload = replace(Workload("r.yaml", "gpt", "a", "dev", "dgx_h100", (), 2, 8, 3600, "true"), **{field: name})
-        made: dict[Path, str] = {}
-        with contextlib.suppress(RunbookError):
-            made = job_files(
-                workload, Connections(1, "a rule"), site, Path("/r", workload.name, "1"), Path("/r/tree.tar")
-            )
-        for text in made.values():
-            assert subprocess.run(["bash", "-n"], input=text.encode("utf-8", "replace")).returncode == 0
-            for line in text.splitlines():
-                assert CANARY not in line or line.startswith("#"), line

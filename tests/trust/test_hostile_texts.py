@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 from hostile import ALL, CANARY
 
-from runbook_lib.clients.github import copy_pr_bot
-from runbook_lib.clients.github.models import Comment
 from runbook_lib.compute import project
 from runbook_lib.compute.slurm import selection, site
 from runbook_lib.decisions import Decision
@@ -217,16 +215,6 @@ def test_a_log(name: str) -> None:
             (letter < " " and letter != "\t") or "\x7f" <= letter < "\xa0" or "\u202a" <= letter <= "\u202e"
             for letter in shown
         )
-
-
-def test_comments_of_anybody() -> None:
-    """What commenters write is no command and no answer of the bot's but where it is one, alone on its line."""
-    head = "0123456789abcdef0123456789abcdef01234567"
-    for name, value in ALL.items():
-        comments = [Comment(1, "eve", it, "https://x", None) for it in (value, f"a{value}")]
-        assert copy_pr_bot.commands(comments, head) == () or "bot" in name
-        assert copy_pr_bot.refusals(comments, head) == ()
-        assert copy_pr_bot.complaint(comments, head) == ""
 
 
 BEYOND: Mapping[str, Callable[[], object]] = {

@@ -2,7 +2,6 @@
 
 import contextlib
 import ipaddress
-import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -197,7 +196,7 @@ def test_https_does_not_lead_to_plain_http(client: str, tmp_path: Path, monkeypa
     assert second == []
 
 
-REDIRECTED = {
+REDIRECTED: dict[str, Callable[[GitHub], object]] = {
     "an answer of the API": lambda it: it.me(),
     "a change": lambda it: it.comment(1, "x"),
     "a log": lambda it: it.log(1),
@@ -206,26 +205,20 @@ REDIRECTED = {
 
 
 @pytest.mark.parametrize("what", REDIRECTED)
-def test_a_redirect_takes_the_token_to_no_other_host(what: str) -> None:
-    others = ("https://elsewhere.test/x", "https://api.github.com:8443/x", "//elsewhere.test/x")
-    for status, to in itertools.product((301, 302, 303, 307, 308), others):
+@pytest.mark.parametrize("to", ["https://elsewhere.test/x", "https://api.github.com:8443/x", "//elsewhere.test/x"])
+def test_a_redirect_takes_the_token_to_no_other_host(what: str, to: str) -> None:
+    for status in (301, 302, 303, 307, 308):
         seen: list[httpx.Request] = []
 
-        def answer(
-            request: httpx.Request, seen: list[httpx.Request] = seen, status: int = status, to: str = to
-        ) -> httpx.Response:
+        def answer(request: httpx.Request, seen: list[httpx.Request] = seen, status: int = status) -> httpx.Response:
             seen.append(request)
-            if str(request.url).startswith("https://api.github.com/"):
-                return httpx.Response(status, headers={"Location": to})
-            return httpx.Response(200, stream=httpx.ByteStream(b"a log"))
+            is_first = str(request.url).startswith("https://api.github.com/")
+            return httpx.Response(status, headers={"Location": to}) if is_first else httpx.Response(200, content=b"")
 
         transport = httpx.MockTransport(answer)
-        with GitHub("o/r", {"GITHUB_TOKEN": "ghp_secret"}, transport) as github:
-            if what in ("a log", "an artifact"):
-                with Web(transport=transport, sleep=lambda _: None) as web:
-                    assert REDIRECTED[what](github).open(web).part(0, 100) == b"a log"
-            else:
-                with pytest.raises(RunbookError, match="has moved"):
-                    REDIRECTED[what](github)
+        with GitHub("o/r", {"GITHUB_TOKEN": "ghp_secret"}, transport) as github, contextlib.suppress(RunbookError):
+            asked = REDIRECTED[what](github)
+            if isinstance(asked, Address):
+                asked.open(Web(transport=transport, sleep=lambda _: None)).part(0, 100)
         shown = {str(it.url.copy_with(path="/", query=None)) for it in seen if "ghp_secret" in repr(it.headers.raw)}
         assert shown == {"https://api.github.com/"}
