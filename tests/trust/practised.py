@@ -10,7 +10,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -41,28 +40,13 @@ _TAGS = re.compile(r"nvcr\.io/nvidia/pytorch:(26\.0[24]-py3)")
 PATIENCE = 250.0
 
 
-@dataclass
 class World:
     """A practice environment with an archive, and the processes that were started on it."""
 
-    folder: Path
-    started: list["subprocess.Popen[str]"] = field(default_factory=list)
-
-    @property
-    def home(self) -> Path:
-        return self.folder / "world"
-
-    @property
-    def checkout(self) -> Path:
-        return self.home / "Megatron-LM"
-
-    @property
-    def remote(self) -> Path:
-        return self.home / "remote.git"
-
-    @property
-    def audit(self) -> Path:
-        return self.folder / "audit"
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.home, self.audit = folder, folder / "world", folder / "audit"
+        self.checkout, self.remote = self.home / "Megatron-LM", self.home / "remote.git"
+        self.started: list[subprocess.Popen[str]] = []
 
     def start(self, *, kernel: bool = False, parameters: object = None, **env: str) -> "subprocess.Popen[str]":
         """Start the bump in a process group of its own: its cells alone, or with papermill and a kernel."""

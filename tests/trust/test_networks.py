@@ -194,31 +194,3 @@ def test_https_does_not_lead_to_plain_http(client: str, tmp_path: Path, monkeypa
             CLIENTS[client](url)
     assert first
     assert second == []
-
-
-REDIRECTED: dict[str, Callable[[GitHub], object]] = {
-    "an answer of the API": lambda it: it.me(),
-    "a change": lambda it: it.comment(1, "x"),
-    "a log": lambda it: it.log(1),
-    "an artifact": lambda it: it.artifact(1),
-}
-
-
-@pytest.mark.parametrize("what", REDIRECTED)
-@pytest.mark.parametrize("to", ["https://elsewhere.test/x", "https://api.github.com:8443/x", "//elsewhere.test/x"])
-def test_a_redirect_takes_the_token_to_no_other_host(what: str, to: str) -> None:
-    for status in (301, 302, 303, 307, 308):
-        seen: list[httpx.Request] = []
-
-        def answer(request: httpx.Request, seen: list[httpx.Request] = seen, status: int = status) -> httpx.Response:
-            seen.append(request)
-            is_first = str(request.url).startswith("https://api.github.com/")
-            return httpx.Response(status, headers={"Location": to}) if is_first else httpx.Response(200, content=b"")
-
-        transport = httpx.MockTransport(answer)
-        with GitHub("o/r", {"GITHUB_TOKEN": "ghp_secret"}, transport) as github, contextlib.suppress(RunbookError):
-            asked = REDIRECTED[what](github)
-            if isinstance(asked, Address):
-                asked.open(Web(transport=transport, sleep=lambda _: None)).part(0, 100)
-        shown = {str(it.url.copy_with(path="/", query=None)) for it in seen if "ghp_secret" in repr(it.headers.raw)}
-        assert shown == {"https://api.github.com/"}
