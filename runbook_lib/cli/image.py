@@ -9,17 +9,9 @@ from runbook_lib.cli.command import Answer, command
 from runbook_lib.errors import Unreachable
 from runbook_lib.images import months
 from runbook_lib.images.compare import compare
-from runbook_lib.images.driver_check import (
-    EXIT_STATUS,
-    DriverResult,
-    documented_image,
-    judge,
-    listed_drivers,
-    requirements,
-    worst,
-)  # fmt: skip
+from runbook_lib.images.driver_check import EXIT_STATUS, DriverNeeds, documented_image, judge, listed_drivers, worst
 from runbook_lib.images.families import OTHER, family_of
-from runbook_lib.images.reference import Image, ImageRef, Tag
+from runbook_lib.images.reference import ImageRef, Tag
 from runbook_lib.world.image_lookup import read, reference
 from runbook_lib.world.services import ONLINE
 
@@ -92,37 +84,28 @@ def driver(tag: str, given: tuple[str, ...]) -> Answer:
             raise
         found, sentence = documented
         remark = f"{error} {sentence}"
-    results = judge(found, drivers)
-    status = 0 if all(requirement.driver for requirement in requirements(found)) else 2
-    if drivers:
-        status = EXIT_STATUS[worst(results)]
-    lines = filter(None, (remark, *_lines(name, found, results)))
-    return Answer(status, _document(name, found, results) | {"remark": remark}, lines)
+    needs = judge(found, drivers)
+    verdict = worst(needs) if drivers else None
+    status = EXIT_STATUS[verdict] if verdict else 2 * any(not each.requirement.driver for each in needs)
+    described = [
+        {
+            "platforms": each.platforms, **asdict(each.requirement), "needs": each.requirement.driver,
+            **asdict(each.requirement.summary), "drivers": {name: asdict(it) for name, it in each.judged.items()},
+        }
+        for each in needs
+    ]  # fmt: skip
+    document = {"image": name, "digest": found.digest, "needs": described, "verdict": verdict, "remark": remark}
+    return Answer(status, document, filter(None, (remark, *_lines(name, needs))))
 
 
-def _lines(name: str, image: Image, results: Sequence[DriverResult]) -> Iterator[str]:
+def _lines(name: str, needs: Sequence[DriverNeeds]) -> Iterator[str]:
     sources: dict[str, None] = {}
-    for requirement, platforms in requirements(image).items():
-        summary = requirement.summary
-        yield f"{name} for {', '.join(platforms)}: {summary.reason}"
-        sources |= dict.fromkeys(summary.sources)
-        for result in results:
-            if result.platforms == platforms:
-                yield f"- {result.driver}: {result.judgement.verdict}. {result.judgement.reason}"
-                sources |= dict.fromkeys(result.judgement.sources)
+    for each in needs:
+        yield f"{name} for {each.platforms}: {each.requirement.summary.reason}"
+        for driver, judgement in each.judged.items():
+            yield f"- {driver}: {judgement.verdict}. {judgement.reason}"
+        for judgement in (each.requirement.summary, *each.judged.values()):
+            sources |= dict.fromkeys(judgement.sources)
     if sources:
         yield "Sources:"
         yield from (f"- {source}" for source in sources)
-
-
-def _document(name: str, image: Image, results: Sequence[DriverResult]) -> dict[str, object]:
-    needs = [
-        {
-            "platforms": platforms, **asdict(requirement), "needs": requirement.driver,
-            "reason": requirement.summary.reason, "sources": requirement.summary.sources,
-        }
-        for requirement, platforms in requirements(image).items()
-    ]  # fmt: skip
-    drivers = [{"platforms": each.platforms, "driver": each.driver, **asdict(each.judgement)} for each in results]
-    verdict = worst(results) if results else None
-    return {"image": name, "digest": image.digest, "needs": needs, "drivers": drivers, "verdict": verdict}

@@ -1,7 +1,7 @@
 """The drivers of the runners compared with the requirement of an image: verdicts, and preflight's check and table."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from runbook_lib.checks import Check
@@ -22,12 +22,12 @@ EXIT_STATUS: dict[Verdict, int] = {
 
 
 @dataclass(frozen=True)
-class DriverResult:
-    """The judgement on one driver, for platforms with the same requirement."""
+class DriverNeeds:
+    """What platforms need in common, and the judgement on each driver."""
 
-    platforms: tuple[str, ...]
-    driver: str
-    judgement: DriverJudgement
+    platforms: str
+    requirement: DriverRequirement
+    judged: Mapping[str, DriverJudgement]
 
 
 def listed_drivers(text: str, origin: str = VARIABLE) -> list[str]:
@@ -41,13 +41,15 @@ def listed_drivers(text: str, origin: str = VARIABLE) -> list[str]:
     return sorted(set(drivers))
 
 
-def judge(image: Image, drivers: Sequence[str]) -> tuple[DriverResult, ...]:
+def judge(image: Image, drivers: Sequence[str]) -> tuple[DriverNeeds, ...]:
     """Judge each driver for each group of platforms with the same requirement."""
-    results = []
-    for requirement, platforms in requirements(image).items():
-        for driver in drivers:
-            results.append(DriverResult(platforms, driver, requirement.judge(driver)))
-    return tuple(results)
+    groups: dict[DriverRequirement, list[str]] = {}
+    for name, platform in sorted(image.platforms.items()):
+        groups.setdefault(DriverRequirement.of(platform.env), []).append(name)
+    return tuple(
+        DriverNeeds(", ".join(names), requirement, {driver: requirement.judge(driver) for driver in drivers})
+        for requirement, names in groups.items()
+    )
 
 
 def documented_image(ref: ImageRef) -> tuple[Image, str] | None:
@@ -79,35 +81,22 @@ def documented_image(ref: ImageRef) -> tuple[Image, str] | None:
     return image, f"Judged by the tag alone: {'; '.join(steps)}."
 
 
-def requirements(image: Image) -> dict[DriverRequirement, tuple[str, ...]]:
-    """Return each requirement of the image, and the platforms that have it."""
-    result: dict[DriverRequirement, tuple[str, ...]] = {}
-    for name, platform in sorted(image.platforms.items()):
-        requirement = DriverRequirement.of(platform.env)
-        result[requirement] = (*result.get(requirement, ()), name)
-    return result
-
-
-def worst(results: Sequence[DriverResult]) -> Verdict:
+def worst(needs: Sequence[DriverNeeds]) -> Verdict:
     """Return the worst verdict: ``does not run``, then ``unknown``, then the rest; ``unknown`` without any driver."""
     ranks: tuple[Verdict, ...] = ("does not run", "unknown", "runs by the compatibility package", "runs")
-    return min((result.judgement.verdict for result in results), key=ranks.index, default="unknown")
+    verdicts = [judgement.verdict for each in needs for judgement in each.judged.values()]
+    return min(verdicts, key=ranks.index, default="unknown")
 
 
 def rows(image: Image | None, drivers: str) -> list[dict[str, str]]:
     """Return one row per platform and driver of RUNBOOK_DRIVERS; without any, one per platform with its requirement."""
-    if image is None:
-        return []
-    results = judge(image, listed_drivers(drivers))
     rows = []
-    for requirement, platforms in requirements(image).items():
-        row = {"platform": ", ".join(platforms), "CUDA": requirement.cuda, "needs": requirement.driver}
-        if not results:
-            rows.append(row | {"driver": "", "verdict": "", "why": requirement.summary.reason})
-        for result in results:
-            if result.platforms == platforms:
-                judgement = result.judgement
-                rows.append(row | {"driver": result.driver, "verdict": judgement.verdict, "why": judgement.reason})
+    for each in judge(image, listed_drivers(drivers)) if image else ():
+        row = {"platform": each.platforms, "CUDA": each.requirement.cuda, "needs": each.requirement.driver}
+        if not each.judged:
+            rows.append(row | {"driver": "", "verdict": "", "why": each.requirement.summary.reason})
+        for driver, judgement in each.judged.items():
+            rows.append(row | {"driver": driver, "verdict": judgement.verdict, "why": judgement.reason})
     return rows
 
 
@@ -121,11 +110,11 @@ def check(image: Image | None, drivers: str) -> Check:
     listed = listed_drivers(drivers)
     if image is None:
         return Check(name, "skipped", "There is no image to compare with.")
-    if not listed:
-        needs = " ".join(dict.fromkeys(requirement.summary.reason for requirement in requirements(image)))
-        return Check(name, "skipped", f"{needs} Name the drivers of the runners in {VARIABLE} to have them compared.")
     results = judge(image, listed)
-    detail = " ".join(dict.fromkeys(result.judgement.reason for result in results))
+    if not listed:
+        needs = " ".join(dict.fromkeys(each.requirement.summary.reason for each in results))
+        return Check(name, "skipped", f"{needs} Name the drivers of the runners in {VARIABLE} to have them compared.")
+    detail = " ".join(dict.fromkeys(judgement.reason for each in results for judgement in each.judged.values()))
     verdict = worst(results)
     if verdict == "unknown":
         return Check(name, "skipped", detail)

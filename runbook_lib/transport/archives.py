@@ -21,7 +21,8 @@ from typing import Any
 from runbook_lib.errors import CannotTell
 from runbook_lib.transport.downloads import FileInParts
 
-_END = 2048  # bytes that are fetched first: the directory of most golden values
+#: Bytes at the end that are fetched, until they hold the directory; the first do for most golden values.
+_ENDS = (2**11, 2**14, 2**17, 2**20, 2**23)
 #: Bytes of a streamed member that are fetched first, fetched later, and unpacked at a time.
 FIRST, _WINDOW, _CHUNK = 2**18, 2**20, 2**17
 _LONGEST_HEADER = 1024  # bytes by which a member's own header may be longer than in the directory
@@ -57,38 +58,6 @@ class LocalFile:
             return os.pread(file.fileno(), size, start)
 
 
-class _End(io.RawIOBase):
-    """The end of a file, which grows to what ``zipfile`` reads of the directory."""
-
-    def __init__(self, file: FileInParts, size: int) -> None:
-        super().__init__()
-        self._file, self.size = file, size
-        self._position, self._begin = 0, max(0, size - _END)
-        self._data = file.part(self._begin, size - self._begin) if size else b""
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._position = offset + (0, self._position, self.size)[whence]
-        if self._position < 0:
-            raise OSError("before the start of the file")
-        return self._position
-
-    def read(self, size: int | None = -1) -> bytes:
-        start, end = self._position, self.size
-        if size is not None and size >= 0:
-            end = min(end, start + size)
-        if start < self._begin:
-            self._data = self._file.part(start, self._begin - start) + self._data
-            self._begin = start
-        self._position = max(start, end)
-        return self._data[start - self._begin : max(0, end - self._begin)]
-
-
 class _Window:
     """The bytes of one member, fetched as they are read."""
 
@@ -115,26 +84,30 @@ class Archive:
         """
         self._file = file
         try:
-            if not size:
-                file.part(0, 1)
-            end = _End(file, size or file.size)
-            if file.size != end.size:  # the forge named another one
-                end = _End(file, file.size)
-            with zipfile.ZipFile(end) as directory:
+            begin, directory = _directory(file, size)
+            with directory:
                 self._all = directory.infolist()
-                self._ends = _ends_of_members(self._all, directory.start_dir)
+                for entry in self._all:
+                    entry.header_offset += begin
+                self._ends = _ends_of_members(self._all, begin + directory.start_dir)
         except _BROKEN as error:
-            reason = str(error) or type(error).__name__
-            raise CannotTell(f"The archive is not a complete zip file ({reason}).") from error
+            raise CannotTell(f"The archive is not a complete zip file ({_reason(error)}).") from error
         #: The members that can be streamed.
         self.entries = tuple(entry for entry in self._all if not _problem(entry))
 
     def stream(self, entry: zipfile.ZipInfo, first: int) -> Iterator[bytes]:
         """Yield the content of a member in pieces; ``first`` bytes are fetched initially, more on demand."""
         try:
-            yield from self._pieces(entry, first)
+            raw: Any = _Window(self._file, entry.header_offset, self._ends[entry.header_offset], first)
+            mark, *lengths = _HEADER.unpack(raw.read(_HEADER.size))
+            if mark != b"PK\3\4":
+                raise zipfile.BadZipFile("its header is missing")
+            raw.read(sum(lengths))
+            with zipfile.ZipExtFile(raw, "r", entry) as member:
+                while piece := member.read1(_CHUNK):
+                    yield piece
         except _BROKEN as error:
-            raise CannotTell(f"{entry.filename} cannot be unpacked ({str(error) or type(error).__name__}).") from error
+            raise CannotTell(f"{entry.filename} cannot be unpacked ({_reason(error)}).") from error
 
     def read(self, choose: Callable[[Iterable[str]], tuple[str, ...]]) -> Iterator[Member]:
         """Yield the members that ``choose`` picks from the names.  Raises the errors of the file."""
@@ -150,21 +123,37 @@ class Archive:
                 problem = f"the archive has {names[name]} members of this name"
             if not problem:
                 try:
-                    data = b"".join(self._pieces(entry, _WINDOW))
+                    data = b"".join(self.stream(entry, _WINDOW))
                     problem = "" if len(data) == entry.file_size else "its size differs from the archive's directory"
-                except _BROKEN as error:
-                    problem = f"it cannot be unpacked ({str(error) or type(error).__name__})"
+                except CannotTell as error:
+                    if not isinstance(error.__cause__, _BROKEN):
+                        raise  # an error of the file
+                    problem = f"it cannot be unpacked ({_reason(error.__cause__)})"
             yield Member(name, problem=problem) if problem else Member(name, data)
 
-    def _pieces(self, entry: zipfile.ZipInfo, first: int) -> Iterator[bytes]:
-        raw: Any = _Window(self._file, entry.header_offset, self._ends[entry.header_offset], first)
-        mark, *lengths = _HEADER.unpack(raw.read(_HEADER.size))
-        if mark != b"PK\3\4":
-            raise zipfile.BadZipFile("its header is missing")
-        raw.read(sum(lengths))
-        with zipfile.ZipExtFile(raw, "r", entry) as member:
-            while piece := member.read1(_CHUNK):
-                yield piece
+
+def _directory(file: FileInParts, size: int) -> tuple[int, zipfile.ZipFile]:
+    """Return the end of a zip of this size that holds its directory, and where it begins in the file."""
+    if not size:
+        file.part(0, 1)
+        size = file.size
+    for length in _ENDS:
+        begin = max(0, size - length)
+        data = file.part(begin, size - begin) if size else b""
+        if file.size != size:  # the forge named another one
+            size = file.size
+            begin = max(0, size - length)
+            data = file.part(begin, size - begin)
+        try:
+            return begin, zipfile.ZipFile(io.BytesIO(data))
+        except _BROKEN:
+            if not begin:
+                raise
+    raise zipfile.BadZipFile("its directory is too long")
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) or type(error).__name__
 
 
 def is_safe(name: str) -> bool:
