@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.failures import diagnose
@@ -50,17 +50,18 @@ _MEMBER = re.compile(
 _NAMED_RANK = re.compile(r"(?:^|[/_.-])(?:rank|worker|task)[_.-]?(\d{1,6})(?=[_./-]|$)")
 _LOG_NAMES = (".log", ".txt", ".out", ".err", "stdout", "stderr")
 T = TypeVar("T")
+File = TypeVar("File", Download, SharedFile)
 
 
 @dataclass(frozen=True)
-class JobLogs:
+class JobLogs(Generic[File]):
     """A failed job and its logs; ``size`` of the artifact in bytes, 0 if unknown."""
 
     job: FailedJob
-    artifact: Download | None = None
+    artifact: File | None = None
     size: int = 0
     expired: bool = False
-    log: Download | None = None
+    log: File | None = None
 
 
 @dataclass(frozen=True)
@@ -92,21 +93,9 @@ class _Log:
         return self.rank is None, self.rank or 0, self.name
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """A failed job and its logs, or a folder of logs, as the parser gets them."""
-
-    job: FailedJob
-    hide: Callable[[str], str] = field(repr=False)
-    artifact: SharedFile | None = None
-    size: int = 0
-    expired: bool = False
-    log: SharedFile | None = None
-
-
 def diagnose_all(
-    jobs: Sequence[JobLogs], *, hide: Callable[[str], str] | None = None, progress: ProgressReport | None = None,
-    web: "Web | None" = None,
+    jobs: Sequence[JobLogs[Download]], *, hide: Callable[[str], str] | None = None,
+    progress: ProgressReport | None = None, web: "Web | None" = None,
 ) -> tuple[Failure, ...]:  # fmt: skip
     """Return the cause of each job's failure, in the same order.
 
@@ -121,7 +110,7 @@ def diagnose_all(
         for logs in jobs:
             artifact = parser.share(logs.artifact) if logs.artifact else None
             log = parser.share(logs.log) if logs.log else None
-            asked.append(_Asked(logs.job, hide, artifact, logs.size, logs.expired, log))
+            asked.append((JobLogs(logs.job, artifact, logs.size, logs.expired, log), hide))
         found = parser.each(asked, [logs.job.name for logs in jobs], progress)
     failures = []
     for logs, failure in zip(jobs, found, strict=True):
@@ -161,19 +150,27 @@ def _diagnose_folder(asked: tuple[Path, FailedJob, Callable[[str], str]]) -> Fai
         raise CannotTell(f"{path} cannot be read ({error.strerror or error}).") from error
 
 
-def _diagnose(asked: _Asked) -> Failure:
+def _diagnose(item: tuple[JobLogs[SharedFile], Callable[[str], str]]) -> Failure:
+    asked, hide = item
     job, problems = asked.job, list[str]()
     summaries: list[LogSummary] = []
     own_log: LogSummary | None = None
     if log := asked.log:
         own_log = _attempt(problems, "The job's log", lambda: _own_log(log, complete=not asked.artifact))
         if own_log and diagnose.is_settled(job, [own_log]):
-            return diagnose.conclude(job, [own_log], asked.hide)
+            return diagnose.conclude(job, [own_log], hide)
     if asked.expired:
         problems.append("The job's artifact has expired. Run the job again to get its logs.")
     elif artifact := asked.artifact:
         first_rank = own_log.first_rank[1] if own_log and own_log.first_rank else None
-        summaries = _attempt(problems, "The job's artifact", lambda: _artifact(asked, artifact, first_rank)) or []
+        summaries = (
+            _attempt(
+                problems,
+                "The job's artifact",
+                lambda: _read(job, _archive_logs(Archive(artifact, asked.size)), first_rank),
+            )
+            or []
+        )
         if log and own_log and not diagnose.names_a_cause(job, [*summaries, own_log]):
             own_log = _attempt(problems, "The job's log", lambda: _own_log(log, complete=True)) or own_log
     elif not log:
@@ -181,15 +178,11 @@ def _diagnose(asked: _Asked) -> Failure:
     if own_log:
         summaries.append(own_log)
     problems.append(_problems(summaries))
-    return diagnose.conclude(job, summaries, asked.hide, " ".join(filter(None, problems)))
+    return diagnose.conclude(job, summaries, hide, " ".join(filter(None, problems)))
 
 
 def _problems(summaries: Iterable[LogSummary]) -> str:
     return " ".join(dict.fromkeys(summary.problem for summary in summaries if summary.problem))
-
-
-def _artifact(asked: _Asked, file: SharedFile, first_rank: int | None) -> list[LogSummary]:
-    return _read(asked.job, _archive_logs(Archive(file, asked.size)), first_rank)
 
 
 def _own_log(file: SharedFile, *, complete: bool) -> LogSummary:
