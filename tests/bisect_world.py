@@ -74,7 +74,7 @@ class World:
     def plan(self, *, apply: bool = True, site: Site | None = None, **changes: str) -> SearchFacts:
         bump = Bump.parse(tag="26.06-py3", mode="local" if apply else "preview")
         given = {
-            "good": "26.01-py3", "test": f"bash {self.folder}/test.sh {{tag}} {{restored}}", "metric": "value higher",
+            "good": "26.03-py3", "test": f"bash {self.folder}/test.sh {{tag}} {{restored}}", "metric": "value higher",
         }  # fmt: skip
         request = parse(bump, site or self.site, **{**given, **changes})
         assert request is not None

@@ -68,7 +68,7 @@ def test_a_component_whose_overlay_fails_is_a_suspect_and_is_not_run_again() -> 
 
 
 def test_the_ends_may_be_exit_statuses_and_the_components_many() -> None:
-    names = [f"package-{number}" for number in range(40)]
+    names = [f"package-{number}" for number in range(30)]
     failing = {"good": {"mean": 0, "cv": 0}, "bad": {"modes": [[1, 0, 1]]}, "budget": 400}
     conclusion, _ = search(scenario(**failing, components=names, culprits=[names[17]]), 1)
     assert (conclusion.verdict, conclusion.culprits) == ("culprit", (names[17],))
