@@ -8,11 +8,9 @@ CANARY = "canary-was-here"
 _SHELL = {
     "command": f"$(touch {CANARY})",
     "backticks": f"`touch {CANARY}`",
-    "semicolon": f"a; touch {CANARY}",
     "quote": f"a'; touch {CANARY}; '",
     "double quote": f'a"; touch {CANARY}; "',
     "newline": f"a\ntouch {CANARY}\n",
-    "carriage return": f"a\rtouch {CANARY}\r",
     "backslash": "a\\",
     "python": f"');__import__('os').system('touch {CANARY}');('",
     "magic line": f"a\n!touch {CANARY}\n%system touch {CANARY}\n%%bash\ntouch {CANARY}",
@@ -27,13 +25,11 @@ _OPTIONS = {
     "proxy command": f"-oProxyCommand=touch {CANARY}",
     "ext": f"ext::sh -c touch% {CANARY}",
     "upstream": "@{u}",
-    "head": "HEAD",
     "range": "main..HEAD",
     "colon": "main:README.md",
     "magic path": ":(exclude)*",
     "refspec": "+refs/heads/*:refs/heads/*",
     "up": "../../../../etc/passwd",
-    "hidden": ".git/config",
 }
 _SIGNS = {
     "right to left": "a\u202egpj.exe",
@@ -46,11 +42,7 @@ _SIGNS = {
     "nul": "a\x00b",
     "surrogate": "a\udcffb\ud800",
     "long": "a" * 100_000,
-    "long words": "a " * 50_000,
     "empty": "",
-    "space": " ",
-    "dots": "..",
-    "crlf": "a\r\nb\r\n",
 }
 NAMES: Mapping[str, str] = _SHELL | _OPTIONS | _SIGNS
 
@@ -75,15 +67,12 @@ MARKDOWN: Mapping[str, str] = {
     "open fence": "a\n```\nb",
     "backticks": "a ` b `` c ``` d @octocat ` e",
     "quote": "> @octocat",
-    "emphasis": "**a** __b__ *c* _d_ ~~e~~",
     "mathematics": "$\\rm{@octocat}$ $$a$$",
     "entities": "&#64;octocat &commat;octocat &#35;1 &num;1",
-    "escapes": "\\@octocat \\#1 https:\\//github.com/o/r/issues/1",
     "bot": "/ok to test 0123456789abcdef",
     "bot on its line": "a\n/ok to test 0123456789abcdef\nb",
     "skip": "[skip ci] [ci skip] [no ci] [skip actions] [actions skip] [Skip CI] ***NO_CI***",
     "trailers": "a\n\nCo-authored-by: Eve <eve@evil.example>\nSigned-off-by: Eve <eve@evil.example>\nskip-checks: true",
-    "scissors": "a\n# ------------------------ >8 ------------------------\nb",
     "commit comment": "#a\n;b",
 }
 
@@ -99,11 +88,8 @@ HTML: Mapping[str, str] = {
     "style attribute": '<p style="background:url(https://evil.example)">a',
     "over the page": "<div style='position:fixed;inset:0'>a</div>",
     "javascript": "<a href=javascript:alert(1)>a</a> javascript:alert(1)",
-    "javascript spelled": "<a href='java\nscript:alert(1)'>a</a> <a href=&#106;avascript:alert(1)>a</a>",
     "data": "<a href='data:text/html,<script>alert(1)</script>'>a</a> <object data=data:text/html,a>",
     "title": "</title><script>alert(1)</script>",
-    "end of all": "</main></body></html><script>alert(1)</script>",
-    "quotes": "\"' onmouseover=alert(1) x='\"",
     "quote in an address": 'https://evil.example/"onmouseover="alert(1)',
     "entity": "&lt;script&gt;alert(1)&lt;/script&gt; &#60;script&#62;",
     "nul in a tag": "<scr\x00ipt>alert(1)</scr\x00ipt>",

@@ -1,7 +1,6 @@
 """What we send to GitHub and what the practice forge answers, held against GitHub's own description of its API."""
 
 from pathlib import Path
-from typing import Any
 
 import described
 import pytest
@@ -13,8 +12,6 @@ from whole_bump import Exchange, playing, whole
 from runbook_lib.bump import token_scopes
 
 pytestmark = pytest.mark.component("github-api")
-#: The least that a fine-grained token must have for a whole bump of a private repository.
-LEAST = token_scopes.PERMISSIONS
 
 
 def judged(exchanges: list[Exchange]) -> list[str]:
@@ -31,12 +28,19 @@ def judged(exchanges: list[Exchange]) -> list[str]:
     return wrong
 
 
-# -- a whole bump ---------------------------------------------------------------------------------------------------
+def needs(exchanges: list[Exchange]) -> set[str]:
+    """The permissions without which a step is refused something, by what the forge holds of each operation."""
+    asked = set()
+    for it in exchanges:
+        match = server.match_route(it.request.method, it.request.path)
+        assert match
+        asked |= {token_rights.needs(match[0])} if it.step != "a person" else set()
+    return token_rights.least(set(filter(None, asked)))
 
 
 @pytest.mark.parametrize(
     ("token", "private"),
-    [(TOKENS["practice-token"], False), (Token.fine_grained(*LEAST), True)],
+    [(TOKENS["practice-token"], False), (Token.fine_grained(*token_scopes.PERMISSIONS), True)],
     ids=["the usual token", "the least token, and a private repository"],
 )
 def test_a_complete_bumps_messages_satisfy_githubs_description(token: Token, private: bool, tmp_path: Path) -> None:
@@ -49,18 +53,3 @@ def test_a_complete_bumps_messages_satisfy_githubs_description(token: Token, pri
     assert judged(played.exchanges) == []
     if not private:  # there the token is asked what it may read, by one request for each permission
         assert {*needs(played.exchanges), "metadata=read"} == {*token_scopes.PERMISSIONS}
-
-
-# -- the least that a token must have -------------------------------------------------------------------------------
-
-
-def needs(exchanges: list[Exchange]) -> set[str]:
-    """The permissions without which a step is refused something, by what the forge holds of each operation."""
-    asked = {token_rights.needs(route_of(it)) for it in exchanges if it.step != "a person"}
-    return token_rights.least({each for each in asked if each})
-
-
-def route_of(it: Exchange) -> Any:
-    match = server.match_route(it.request.method, it.request.path)
-    assert match
-    return match[0]

@@ -151,17 +151,6 @@ def test_commits_pushed_between_the_check_and_the_comment_are_not_tested(
     assert [run for run in opened.github().runs("pull-request/10") if run.head_sha != reviewed] == []
 
 
-def test_a_fast_forward_to_a_foreign_commit_is_reported(opened: World) -> None:
-    commit = Other(opened).does("evil; commit")
-    opened.open_pr()
-    assert bump_branch.find(opened.checkout, bump_to()).start == commit
-    warned = " ".join(it["sentence"] for it in opened.said("warning"))
-    assert "is taken from the remote" in warned
-    assert warned.count(commit[:10]) == 2
-    assert "waiting for a person to confirm" in opened.outcome()
-    assert opened.checks()["every commit is the runbook's own or confirmed"] == "waiting"
-
-
 # -- what is the runbook's own --------------------------------------------------------------------------------------
 
 

@@ -148,20 +148,15 @@ def test_nothing_hostile_works_in_a_text_on_a_forge(name: str) -> None:
 
 def messages(value: str) -> dict[str, str]:
     """The messages of all commits that hold what others wrote."""
-    change = PinChange(value, 1, value, value, value, "github")
+    change, target = PinChange(value, 1, value, value, value, "github"), Target(value, value, value, value, value)
     plan: Any = PinPlan((change,), (), (), ())
     run: Any = SimpleNamespace(source=SimpleNamespace(name=value), url=value, bump=BUMP, tested="a" * 40, attempt=1)
     accepted = [f"{value} ×1.50: {value}", f"{value}/golden_values_dev_dgx_h100.json: {value}"]
     return {
         "pins": bump_plan.commit_message(BUMP, plan),
         "golden values": compose_message(run, 1, value, [value], accepted),
-        "broken tests": _quarantine_message(value),
+        "broken tests": commit_message(BUMP.quarantine_title, {target: 7}, (target,)),
     }
-
-
-def _quarantine_message(value: str) -> str:
-    target = Target(value, value, value, value, value)
-    return commit_message(BUMP.quarantine_title, {target: 7}, (target,))
 
 
 #: What bots and CI act upon: a line with a command, a word anywhere, or a line of a commit's message.

@@ -18,10 +18,6 @@ def fill(size: int) -> int:
     return len(bytearray(size * 2**20))
 
 
-def answer_with(size: int) -> bytes:
-    return bytes(size * 2**20)
-
-
 def burn(seconds: int) -> str:
     while seconds > 9:
         pass
@@ -58,7 +54,6 @@ CASES = {
     "memory": Case("fill", (1, 2, 1000), "more than 256 MB of memory"),
     "processor": Case("burn", (1, 2, 10), "more than 1 seconds of the processor"),
     "deadline": Case("wait", (0.0, 0.1, 60.0), "more than 4 seconds"),
-    "answers": Case("answer_with", (1, 2, 70), "more than 64 MB together"),
     "its end": Case("end", (0, 0, 3), "failed (3)"),
     "an error": Case("refuse", ("good", "good", "bad"), "It is bad."),
     "another error": Case("refuse", ("good", "good", "odd"), "failed (KeyError: 'odd')"),
@@ -75,12 +70,6 @@ def test_an_item_that_is_too_much_costs_no_other(name: str, monkeypatch: pytest.
     assert not any(isinstance(other, Exception) for other in others)
     assert isinstance(last, CannotTell | Refused)
     assert case.told in str(last)
-
-
-def test_a_parser_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parser.sys, "executable", "/nowhere/python")
-    with pytest.raises(CannotTell, match="could not start"):
-        Parser(fill).each([1], ["one"])
 
 
 def test_archives_are_opened_by_the_parser_alone() -> None:
