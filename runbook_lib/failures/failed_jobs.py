@@ -1,13 +1,13 @@
 """The failed jobs of a CI run, each with its cause, and the result of the same job on the base branch."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from runbook_lib import display
 from runbook_lib.clients.github.ci_status import platform_of
-from runbook_lib.clients.github.models import Artifact, Issue, WorkflowJob
+from runbook_lib.clients.github.models import Issue, WorkflowJob
 from runbook_lib.display import View
 from runbook_lib.failures import history, read_logs
 from runbook_lib.failures.base_branch import BaseResult, Comparison, other_cause
@@ -65,16 +65,14 @@ class DiagnosedJob:
 
 
 def diagnose_run(
-    github: Forge, requested: RequestedRun, base: str = "main", say: Callable[[str], object] = print,
-    change: str = "this run",
-) -> tuple[DiagnosedJob, ...]:  # fmt: skip
+    github: Forge, requested: RequestedRun, base: str = "main", change: str = "this run"
+) -> tuple[DiagnosedJob, ...]:
     """Return the cause of each failed job of a run, sorted by name, compared with the branch ``base``.
 
     Reads only as much of the logs as needed.  ``change`` describes the run's difference from that branch.
     """
-    run_id = requested.run.id
     jobs, chosen = _chosen(github, requested)
-    failures = _diagnose(github, run_id, jobs, chosen, say)
+    failures = _diagnose(github, requested.run.id, jobs, chosen)
     comparison = Comparison(github, requested.run, base, change, partial(_diagnose, github))
     on_base = comparison.results(chosen, failures)
     diagnosed = []
@@ -100,10 +98,10 @@ def _chosen(github: Forge, requested: RequestedRun) -> tuple[Sequence[WorkflowJo
 
 
 def _diagnose(
-    github: Forge, run_id: int, jobs: Sequence[WorkflowJob], chosen: Iterable[WorkflowJob],
-    say: Callable[[str], object] = str,
-) -> tuple[Failure, ...]:  # fmt: skip
-    artifacts = _artifacts(github, run_id, jobs)
+    github: Forge, run_id: int, jobs: Sequence[WorkflowJob], chosen: Iterable[WorkflowJob]
+) -> tuple[Failure, ...]:
+    matches = match_artifacts.match_uploads(ci_runs.functional_tests(jobs), github.artifacts(run_id), run_id)
+    artifacts = {match.jobs[0].id: match.upload for match in matches if len(match.jobs) == 1}  # unambiguous
     logs = []
     for job in chosen:
         failed_job = FailedJob(job.name, job.url, job.conclusion, job.failed_steps)
@@ -112,12 +110,10 @@ def _diagnose(
             artifact = github.artifact(upload.id)
             job_logs = replace(job_logs, artifact=artifact, size=upload.size, expired=upload.expired)
         logs.append(job_logs)
-    return read_logs.diagnose_all(logs, progress=_progress(say))
+    return read_logs.diagnose_all(logs)
 
 
-def diagnose_pipeline(
-    source: GoldenSource, base: str, base_commit: str, say: Callable[[str], object] = print, change: str = "this image"
-) -> tuple[DiagnosedJob, ...]:
+def diagnose_pipeline(source: GoldenSource, base: str, base_commit: str) -> tuple[DiagnosedJob, ...]:
     """Return the cause of each failed functional job of a pipeline, compared with the pipeline of ``base_commit``."""
     gitlab = source.second_ci
     assert gitlab is not None, "it is a pipeline"
@@ -131,7 +127,7 @@ def diagnose_pipeline(
             logs.append(JobLogs(FailedJob(job.name), source.download(upload), upload.size, upload.expired, trace))
         else:
             logs.append(JobLogs(FailedJob(job.name), log=trace))
-    failures = read_logs.diagnose_all(logs, progress=_progress(say))
+    failures = read_logs.diagnose_all(logs)
     place = f"{base} at {base_commit[:10]}"
     finished = [pipeline for pipeline in gitlab.pipelines(base_commit) if pipeline.status in ("success", "failed")]
     there: dict[tuple[str, str, str], FunctionalTestJob] = {}
@@ -142,36 +138,23 @@ def diagnose_pipeline(
     diagnosed = []
     for job, failure in zip(jobs, failures, strict=True):
         test = there.get((job.model, job.test_case, job.platform))
-        result = _result_of_pipeline(gitlab, failure, test, place, change)
+        result = _result_of_pipeline(gitlab, failure, test, place)
         diagnosed.append(DiagnosedJob(failure, f"{job.model}/{job.test_case}", result, job.platform))
     return tuple(diagnosed)
 
 
-def _result_of_pipeline(
-    gitlab: SecondCi, failure: Failure, test: FunctionalTestJob | None, place: str, change: str
-) -> BaseResult:
+def _result_of_pipeline(gitlab: SecondCi, failure: Failure, test: FunctionalTestJob | None, place: str) -> BaseResult:
     if test is None or test.state not in ("passed", "failed", "timed out"):
         return BaseResult("unknown", f"unknown: no job of this test has finished on {place}; one would decide")
     if test.state == "passed":
         if failure.kind == "flaky infrastructure":
             return BaseResult("unknown", f"unknown: it passes on {place}; a rerun here would decide")
-        return BaseResult("new", f"new with {change}: it passes on {place}")
+        return BaseResult("new", f"new with this image: it passes on {place}")
     log = JobLogs(FailedJob(test.name), log=gitlab.log(test.id))
     (cause,) = read_logs.diagnose_all([log])
     if doubt := other_cause(failure, cause):
         return BaseResult("unknown", f"unknown: it fails on {place}, {doubt}")
     return BaseResult("failing", f"already failing on {place}, since an unknown time")
-
-
-def _progress(say: Callable[[str], object]) -> Callable[[int, int, str], object]:
-    return lambda done, total, _: say(f"{done} of {total} failed jobs read") if done == total else None
-
-
-def _artifacts(github: Forge, run_id: int, jobs: Sequence[WorkflowJob]) -> dict[int, Artifact]:
-    """Return the artifact of each functional job for which it is unambiguous."""
-    tests = ci_runs.functional_tests(jobs)
-    matches = match_artifacts.match_uploads(tests, github.artifacts(run_id), run_id)
-    return {match.jobs[0].id: match.upload for match in matches if len(match.jobs) == 1}
 
 
 def add_history(jobs: Sequence[DiagnosedJob], records: Path | None) -> tuple[DiagnosedJob, ...]:

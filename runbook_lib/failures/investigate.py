@@ -97,10 +97,10 @@ class InvestigateCi:
             return Investigation(None, problem=str(error))
         number = re.fullmatch(r"pull-request/([0-9]{1,18})", requested.run.head_branch)
         if number is None:
-            failures = failed_jobs.diagnose_run(github, requested, bump.base, print)
+            failures = failed_jobs.diagnose_run(github, requested, bump.base)
             return Investigation(requested, failed_jobs.add_history(failures, world.records))
         pull = github.pull(int(number[1]))
-        failures = failed_jobs.diagnose_run(github, requested, pull.base_ref, print, f"#{pull.number}")
+        failures = failed_jobs.diagnose_run(github, requested, pull.base_ref, f"#{pull.number}")
         failures = failed_jobs.add_history(failures, world.records)
         selection = _selection(checkout, github, pull, requested.run)
         return Investigation(requested, failures, github.files(pull.number), pull, selection)

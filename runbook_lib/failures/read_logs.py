@@ -30,7 +30,7 @@ from runbook_lib.text.redact import Redactor
 from runbook_lib.transport import archives
 from runbook_lib.transport.archives import Archive, LocalFile
 from runbook_lib.transport.downloads import Download, MissingFile
-from runbook_lib.transport.parser import THREADS, Parser, ProgressReport, SharedFile
+from runbook_lib.transport.parser import THREADS, Parser, SharedFile
 
 if TYPE_CHECKING:
     from runbook_lib.transport.web import Web
@@ -94,9 +94,8 @@ class _Log:
 
 
 def diagnose_all(
-    jobs: Sequence[JobLogs[Download]], *, hide: Callable[[str], str] | None = None,
-    progress: ProgressReport | None = None, web: "Web | None" = None,
-) -> tuple[Failure, ...]:  # fmt: skip
+    jobs: Sequence[JobLogs[Download]], *, hide: Callable[[str], str] | None = None, web: "Web | None" = None
+) -> tuple[Failure, ...]:
     """Return the cause of each job's failure, in the same order.
 
     A failure reports logs that could not be read.  ``hide`` removes secrets, by default those of this environment.
@@ -111,7 +110,7 @@ def diagnose_all(
             artifact = parser.share(logs.artifact) if logs.artifact else None
             log = parser.share(logs.log) if logs.log else None
             asked.append((JobLogs(logs.job, artifact, logs.size, logs.expired, log), hide))
-        found = parser.each(asked, [logs.job.name for logs in jobs], progress)
+        found = parser.each(asked, [logs.job.name for logs in jobs])
     failures = []
     for logs, failure in zip(jobs, found, strict=True):
         if isinstance(failure, RunbookError):

@@ -3,6 +3,7 @@
 import os
 import random
 import re
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
 
@@ -57,6 +58,13 @@ def touched(path: str, text: str, lines: dict[int, str]) -> list[recipes.RecipeR
     return [row for row in recipes.rows(path, text) if lines.keys() & {cell.line for cell in row.scopes}]
 
 
+def marked(path: str, text: str, tests: Sequence[Target], *, whole_rows: bool = False) -> str:
+    """Quarantine tests, one after the other."""
+    for test in tests:
+        text = quarantine.mark(path, text, test, 7, companions=tests, whole_rows=whole_rows)
+    return text
+
+
 @pytest.mark.parametrize(
     ("commit", "same", "partly"),
     [
@@ -79,7 +87,7 @@ def test_ours_changes_the_scope_lines_that_people_changed(
         theirs, _, _ = changed(before, after)
         rows = touched(path, before, theirs)
         tests = [target for row in rows for target in targets(row)]
-        edit = Edit(path, before, quarantine.mark(path, before, tests, 7))
+        edit = Edit(path, before, marked(path, before, tests))
         ours, gone, came = changed(before, re.sub(r"(?m)  # was: \[[^]\n]*\]$", "", edit.after))
         assert ours.keys() == theirs.keys(), diff([edit])
         assert (gone, len(came)) == ([], len(rows))
@@ -127,12 +135,12 @@ def test_every_row_that_ever_was_comes_back_byte_for_byte(megatron_lm: Path) -> 
         for row in movable if os.environ.get("REPLAY_ALL") else choose.sample(movable, min(2, len(movable))):
             if row.fixed:
                 with pytest.raises(Refused):
-                    quarantine.mark(path, text, targets(row), 1, whole_rows=True)
+                    marked(path, text, targets(row), whole_rows=True)
                 continue
-            marked = quarantine.mark(path, text, targets(row), 1, whole_rows=True)
-            assert marked != text
-            assert quarantine.mark(path, marked, targets(row), 1, whole_rows=True) == marked
-            assert quarantine.unmark(path, marked, targets(row), whole_rows=True) == text
+            off = marked(path, text, targets(row), whole_rows=True)
+            assert off != text
+            assert marked(path, off, targets(row), whole_rows=True) == off
+            assert quarantine.unmark(path, off, targets(row), whole_rows=True) == text
             flips += 1
     assert len(refused) <= 5, refused
     assert (read > 800, flips > 1000) == (True, True), (read, flips)

@@ -60,16 +60,15 @@ class Triage:
 
 
 def triage(run: ChosenRun) -> Triage:
-    """Find the cause of each failed job, and the failures that golden values do not explain; print the progress."""
+    """Find the cause of each failed job, and the failures that golden values do not explain."""
     github = run.pull_request.github
     if run.source is None or github is None:
         return Triage(run)
     if run.source.gitlab:
-        jobs = failed_jobs.diagnose_pipeline(run.source, run.bump.base, run.branch.base_commit, print)
+        jobs = failed_jobs.diagnose_pipeline(run.source, run.bump.base, run.branch.base_commit)
     else:
         requested = ci_runs.RequestedRun(github.run(run.number))
-        change = "this image" if run.bump.tag else "this run"
-        jobs = failed_jobs.diagnose_run(github, requested, run.bump.base, print, change)
+        jobs = failed_jobs.diagnose_run(github, requested, run.bump.base, "this image")
         jobs = _with_issues(github, jobs, run.bump)
     jobs = failed_jobs.add_history(jobs, run.pull_request.records)
     targets = itertools.chain.from_iterable(targets_of(job, run.bump) for job in jobs)
