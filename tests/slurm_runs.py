@@ -9,10 +9,8 @@ from runbook_lib.compute.slurm.batch_files import job_files
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.jobs import SlurmJob
 from runbook_lib.compute.slurm.site import Site
-from runbook_lib.recipes.parallelism import Connections
 from runbook_lib.recipes.workloads import Workload
 
-_NO_NEED = Connections(None, "Nothing requires it.")
 Planned = Sequence[tuple[SlurmJob, Mapping[Path, str]]]
 
 
@@ -37,7 +35,7 @@ def plan(base: Path, scripts: Mapping[str, str], nodes: int = 1) -> Planned:
         quoted = script.replace("{", "{{").replace("}", "}}")
         test = Workload("r.yaml", "gpt", name, "dev", "dgx_h100", ("mr",), nodes, 2, 600, quoted)
         job = jobs.of_folder(test, base / test.name / "1")
-        planned.append((job, job_files(test, _NO_NEED, site, job.folder, base / "tree.tar")))
+        planned.append((job, job_files(test, None, site, job.folder, base / "tree.tar")))
     return planned
 
 

@@ -101,22 +101,11 @@ _OLDER = ("dgx_a100", "dgx_h100", "dgx_h200")
 OVERLAPPED = 32
 
 
-@dataclass(frozen=True)
-class Connections:
-    """``value`` is None if the variable must stay unset; ``reason`` is a sentence."""
+def choose(platform: str, test: Parallelism) -> int | None:
+    """Return the value of CUDA_DEVICE_MAX_CONNECTIONS: the test's own, if it contradicts no rule; None to unset it.
 
-    value: int | None
-    reason: str
-
-
-NO_CONNECTIONS = Connections(None, "")
-
-
-def choose(platform: str, test: Parallelism) -> Connections:
-    """Return the value to export: the test's own, if it sets one that contradicts no rule.
-
-    Blanks in the platform's name, a typo of some recipes, are ignored.  Raises CannotTell for an unknown platform, and
-    Refused where two settings of the test exclude each other or its own value is wrong.
+    Blackwell does not need it.  Blanks in the platform's name, a typo of some recipes, are ignored.  Raises CannotTell
+    for an unknown platform, and Refused where two settings of the test exclude each other or its own value is wrong.
     """
     name = "".join(platform.split())
     if name not in (*_BLACKWELL, *_OLDER):
@@ -125,7 +114,7 @@ def choose(platform: str, test: Parallelism) -> Connections:
             f"{', '.join((*_OLDER, *_BLACKWELL))}."
         )
     sizes = (("TP", test.tensor), ("CP", test.context))
-    split = "" if test.fsdp else " and ".join(f"{name} {size}" for name, size in sizes if size > 1)
+    split = "" if test.fsdp else " and ".join(f"{kind} {size}" for kind, size in sizes if size > 1)
     own, rules = test.connections, dict[int, str]()
     if split and name in _OLDER:
         rules[1] = f"Before Blackwell {split} without FSDP requires 1: Megatron-LM asserts it."
@@ -136,15 +125,11 @@ def choose(platform: str, test: Parallelism) -> Connections:
             f"Two settings of the test exclude each other. {' '.join(rules.values())} Set {VARIABLE} to the more "
             "important one under ENV_VARS in its model_config.yaml, or leave one of the two out."
         )
-    if own is None and rules:
-        return Connections(*rules.popitem())
     if own is None:
-        reason = "Blackwell does not need it." if name in _BLACKWELL else "Neither TP nor CP is greater than 1."
-        return Connections(None, f"{test.fsdp} must not run with 1." if test.fsdp else reason)
+        return next(iter(rules), None)
     # A test has one configuration for all platforms, so where it overlaps, its choice of 1 applies to Blackwell too.
-    if own in rules or (own == 1 and split and rules):
-        return Connections(own, "The test sets it.")
-    if rules or (test.fsdp and own <= 1):
+    is_chosen = own in rules or (own == 1 and split and rules)
+    if not is_chosen and (rules or (test.fsdp and own <= 1)):
         rule = " ".join(rules.values()) or f"{test.fsdp} must not run with 1."
         raise Refused(f"The test sets {VARIABLE} to {own}, which contradicts the rule: {rule}")
-    return Connections(own, f"The test sets it, and no rule forbids {own}.")
+    return own

@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 
 from runbook_lib.compute.slurm.site import Site
-from runbook_lib.recipes.parallelism import VARIABLE, Connections
+from runbook_lib.recipes.parallelism import VARIABLE
 from runbook_lib.recipes.workloads import Workload
 
 #: The folder in which the scripts of the recipes expect the checkout.
@@ -37,7 +37,7 @@ def job_name(folder: Path) -> str:
     return f"runbook-{folder.parent.name[:100]}-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
 
 
-def job_files(test: Workload, connections: Connections, site: Site, folder: Path, tree: Path) -> dict[Path, str]:
+def job_files(test: Workload, connections: int | None, site: Site, folder: Path, tree: Path) -> dict[Path, str]:
     """Return the files of a test's job, by path, the batch file first.
 
     ``folder`` is for its results, ``tree`` the archive of the tested commit, which containers unpack.  Raises
@@ -61,11 +61,9 @@ def job_files(test: Workload, connections: Connections, site: Site, folder: Path
     enter = f"cd {shlex.quote(site.checkout)}"
     if site.image:
         enter = _UNPACK.format(tree=shlex.quote(str(tree)))
-    variable = f"unset {VARIABLE}"
-    if connections.value is not None:
-        variable = f"export {VARIABLE}={connections.value}"
+    variable = f"unset {VARIABLE}" if connections is None else f"export {VARIABLE}={connections}"
     task = _fill(
-        "task.sh", TEST=" ".join(f"{test}, from {test.recipe}".split()), REASON=" ".join(connections.reason.split()),
+        "task.sh", TEST=" ".join(f"{test}, from {test.recipe}".split()),
         CONNECTIONS=variable, FOLDER=shlex.quote(str(folder)), ENTER=enter,
     )  # fmt: skip
     script = test.command(assets_dir=f"{folder}/assets", artifacts_dir=f"{folder}/artifacts", name=test.name)

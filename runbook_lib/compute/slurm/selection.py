@@ -10,7 +10,7 @@ from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import commit_changes
 from runbook_lib.golden import coverage
 from runbook_lib.recipes import file_names, rows
-from runbook_lib.recipes.parallelism import NO_CONNECTIONS, Connections, Parallelism, choose
+from runbook_lib.recipes.parallelism import Parallelism, choose
 from runbook_lib.recipes.workloads import Workload, read
 from runbook_lib.text.suggestions import did_you_mean
 from runbook_lib.world.bump_branch import BumpBranch
@@ -25,12 +25,13 @@ _DATA, _SHARED_BY_NODES = "/mnt/artifacts", ("/lustre/fsw", "/workspace/data")
 class SelectedTest:
     """A test with its requirements and files; ``obstacle`` is the reason why it cannot run, empty if it can.
 
-    ``config`` is the text of its settings, None if there are none.  ``golden`` are the texts of its golden files on its
-    platform by name, including a resumed training's: it should write the same.
+    ``connections`` is the value of CUDA_DEVICE_MAX_CONNECTIONS.  ``config`` is the text of its settings, None if there
+    are none.  ``golden`` are the texts of its golden files on its platform by name, including a resumed training's: it
+    should write the same.
     """
 
     test: Workload
-    connections: Connections = NO_CONNECTIONS
+    connections: int | None = None
     obstacle: str = ""
     config: str | None = None
     golden: Mapping[str, str | None] = field(default_factory=dict)

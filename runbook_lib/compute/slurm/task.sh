@@ -4,7 +4,6 @@ set -euo pipefail
 export NODE_RANK=$SLURM_NODEID
 # Recipes name folders by it, which they delete at the end; CI gives each run its own.
 export RUN_ID=runbook-$SLURM_JOB_ID
-# @REASON@
 @CONNECTIONS@
 # The environment was synced once before: nodes that sync at the same time would disturb each other.
 export UV_NO_SYNC=1

@@ -13,12 +13,10 @@ from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.slurm.batch_files import BATCH, job_files, job_name
 from runbook_lib.compute.slurm.site import Session, Site
 from runbook_lib.errors import CannotTell
-from runbook_lib.recipes.parallelism import Connections
 from runbook_lib.recipes.workloads import Workload
 
 FOLDER, TREE = Path("/shared/results/c/gpt-a/1"), Path("/shared/results/c/tree.tar")
 SITE = Site("/shared/Megatron-LM", "/shared/results")
-UNSET, ONE = Connections(None, "Nothing requires it."), Connections(1, "TP 2 on Hopper\nrequires 1.")
 
 
 def workload(
@@ -29,7 +27,7 @@ def workload(
     return Workload("r.yaml", "gpt", case, "dev", "dgx_h100", ("mr",), nodes, gpus, seconds, script, given)
 
 
-def rendered(test: Workload, site: Site = SITE, connections: Connections = UNSET) -> list[str]:
+def rendered(test: Workload, site: Site = SITE, connections: int | None = None) -> list[str]:
     """The texts of the batch file, of the task and of the script."""
     files = job_files(test, connections, site, FOLDER, TREE)
     assert list(files) == [FOLDER / BATCH, FOLDER / "task.sh", FOLDER / "script.sh"]
@@ -77,10 +75,10 @@ def test_the_site_changes_what_is_requested(change: dict[str, Any], expected: di
 
 
 def test_the_files_of_a_test() -> None:
-    _, task, script = rendered(workload(script="echo {name} ${{HOME}} {artifacts_dir}\n"), connections=ONE)
+    _, task, script = rendered(workload(script="echo {name} ${{HOME}} {artifacts_dir}\n"), connections=1)
     assert script == f"echo gpt-a-dev-dgx_h100 ${{HOME}} {FOLDER}/artifacts\n"
     for line in (
-        "export CUDA_DEVICE_MAX_CONNECTIONS=1", "# TP 2 on Hopper requires 1.", "cd /shared/Megatron-LM",
+        "export CUDA_DEVICE_MAX_CONNECTIONS=1", "cd /shared/Megatron-LM",
         "export RUN_ID=runbook-$SLURM_JOB_ID",  # recipes delete folders below it: never empty
     ):  # fmt: skip
         assert line in task.splitlines()
@@ -108,7 +106,7 @@ def test_a_location_without_a_value_is_reported() -> None:
 @pytest.mark.component("shellcheck")
 def test_shellcheck_finds_nothing(tmp_path: Path) -> None:
     texts = rendered(workload("it's", script="true"))
-    texts += rendered(workload(script="true"), replace(SITE, image="/images/mcore.sqsh"), ONE)
+    texts += rendered(workload(script="true"), replace(SITE, image="/images/mcore.sqsh"), 1)
     for number, text in enumerate(texts):
         (tmp_path / f"{number}.sh").write_text(text if text.startswith("#!") else f"#!/bin/bash\n{text}")
     program = shutil.which("shellcheck") or "shellcheck"

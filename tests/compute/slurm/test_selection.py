@@ -87,5 +87,5 @@ def test_a_test_that_cannot_run_is_explained(
 
 
 def test_connections_follow_the_rule() -> None:
-    assert prepare(TESTS[0], TWO, SITE).connections.value == 1
-    assert prepare(replace(TESTS[0], platform="dgx_gb200"), TWO, SITE).connections.value is None
+    assert prepare(TESTS[0], TWO, SITE).connections == 1
+    assert prepare(replace(TESTS[0], platform="dgx_gb200"), TWO, SITE).connections is None
