@@ -154,7 +154,6 @@ class BuildImage:
         digest = facts.base.digest if facts.base else ""
         evidence = Evidence(
             {"base": facts.build.base, "digest": digest, "head_commit": facts.commit},
-            tables={"commands": [{"command": step.line} for step in facts.steps]},
             warnings=facts.warnings,
         )
         done = Outcome(f"{'Pulled' if facts.pulled else 'Built'} {facts.image}.")
