@@ -20,9 +20,7 @@ GITHUB = {"mr-github-slim": "L0", "mr-github": "L1", "L0": "L0", "L1": "L1"}
 Kind = Literal["covered", "gitlab", "gb200", "quarantined", "no recipe", "not produced"]
 #: What refreshes a golden file that the run did not cover.
 COMMANDS: Mapping[Kind, str] = {
-    "gitlab": (
-        f"{notebooks.GOLDEN_VALUES} with -r source gitlab, once the internal pipeline for this commit has finished"
-    ),
+    "gitlab": f"internal-ci with -r tests SCOPE, and then {notebooks.GOLDEN_VALUES} with -r source gitlab",
     "gb200": "have a maintainer comment /ok to test for the commit, then run this step again",
     "quarantined": "none: fix the test and re-enable it first",
     "no recipe": "none: no recipe runs it",
@@ -107,10 +105,15 @@ def _reason(scopes: tuple[str, ...], platform: str) -> tuple[Kind, str]:
         return "not produced", "the run produced none"
     if all(scope.endswith(("-broken", "-disabled")) or scope in ("flaky", "deprecated") for scope in scopes):
         return "quarantined", "quarantined: runs only when its scope is named"
-    for scope in scopes:
-        if scope in ON_GITLAB:
-            return "gitlab", f"runs {ON_GITLAB[scope]}, in GitLab only"
-    return "gitlab", f"GitHub never runs the scope {scopes[0]}; GitLab does"
+    scope = _pipeline_scope(scopes)
+    if scope in ON_GITLAB.values():
+        return "gitlab", f"runs {scope}, in GitLab only"
+    return "gitlab", f"GitHub never runs the scope {scope}; GitLab does"
+
+
+def _pipeline_scope(scopes: Sequence[str]) -> str:
+    """Return the scope by which a pipeline on GitLab runs a test of these scopes."""
+    return next((ON_GITLAB[scope] for scope in scopes if scope in ON_GITLAB), scopes[0])
 
 
 def coverage_rows(coverage: Iterable[Coverage], commands: Mapping[Kind, str] = COMMANDS) -> list[dict[str, object]]:
@@ -123,6 +126,6 @@ def coverage_rows(coverage: Iterable[Coverage], commands: Mapping[Kind, str] = C
     covered = {"golden files": len(files) - len(missing), "scopes": "", "platform": "", "why": "covered", "next": ""}
     rows: list[dict[str, object]] = [covered]
     for (reason, scopes, platform, kind), count in sorted(counts.items()):
-        row = {"golden files": count, "scopes": scopes, "platform": platform, "why": reason}
-        rows.append({**row, "next": commands.get(kind, notebooks.BROKEN_TESTS)})
+        action = commands.get(kind, notebooks.BROKEN_TESTS).replace("SCOPE", _pipeline_scope(scopes.split(", ")))
+        rows.append({"golden files": count, "scopes": scopes, "platform": platform, "why": reason, "next": action})
     return rows

@@ -59,6 +59,11 @@ class Measure:
     avg_rel_diff: float | None
     max_abs: float | None
 
+    @property
+    def is_hidden(self) -> bool:
+        """True if the signed mean hides that a step changed by much."""
+        return self.avg_rel_diff is not None and abs(self.avg_rel_diff) < 1e-3 and (self.max_abs or 0.0) > 0.05
+
 
 @dataclass(frozen=True)
 class LossChange:

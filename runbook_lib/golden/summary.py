@@ -125,9 +125,11 @@ def markdown(verdicts: Verdicts) -> str:
         source = f"priors alone ({code(verdicts.missing)})" if verdicts.missing else "the history of each test"
         failing = sum(bool(judgement.ci) for judgement in judgements)
         parts.append(_table(metrics))
-        parts.append(
-            f"CI fails {failing} of these tests against the old values. Times and memory were judged by {source}."
-        )
+        if hidden := {measure.metric for measure in _measures(judgements) if measure.is_hidden}:
+            names = ", ".join(map(code, sorted(hidden)))
+            parts.append(f"The signed mean hides that steps changed by more than 5 %: {names}.")
+        parts.append(f"CI fails {failing} of these tests against the old values.")
+        parts.append(f"Times and memory were judged by {source}.")
     return "\n\n".join(filter(None, parts)) + "\n"
 
 

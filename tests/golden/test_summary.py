@@ -81,3 +81,9 @@ def test_rows_and_their_columns():
         "file": "a", "metric": "m", "n_steps": 50, "avg_rel_diff": 0.5, "max_abs": 0.5, "ratio": 2.0,
         "verdict": "refresh", "ci": "fails",
     }  # fmt: skip
+
+
+def test_a_signed_mean_that_hides_a_change_is_named():
+    for mean, largest, named in ((0.2, 0.2, False), (0.0, 0.1, True)):
+        judgement = Judgement("a", "refresh", measures=(Measure("a", "x", 50, mean, largest),))
+        assert ("The signed mean hides that steps changed by more than 5 %: `x`" in markdown([judgement])) is named
