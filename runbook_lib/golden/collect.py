@@ -5,7 +5,7 @@ Nothing is guessed or dropped: each requested file is in ``files``, or the reaso
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -253,29 +253,18 @@ def _conflicts(reads: Iterable[_ReadUpload]) -> dict[int, str]:
 
 def _without_upload(
     source: GoldenSource, jobs: Iterable[FunctionalTestJob], known: AbstractSet[str] | None
-) -> list[CollectionProblem]:
-    """Return a problem for each job in a set of jobs with fewer uploads than jobs."""
+) -> Iterator[CollectionProblem]:
+    """Yield a problem for each job in a set of jobs with fewer uploads than jobs."""
     groups = Counter(match.job_ids for match in source.matches)
-    problems = []
     for job in jobs:
-        own_groups = [group for group in groups if job.id in group]
-        if own_groups and all(groups[group] >= len(group) for group in own_groups):
-            continue
-        if not _has_golden_files(source, job, known):
-            continue
-        sentence = "The job uploaded no artifact."
-        if own_groups:
-            count = max(map(len, own_groups))
-            sentence = f"{count} jobs with this name ran at the same time, and uploaded fewer artifacts than that."
-        problems.append(CollectionProblem(job.name, sentence))
-    return problems
+        own = [group for group in groups if job.id in group]
+        if (not own or any(groups[group] < len(group) for group in own)) and _has_golden_files(source, job, known):
+            of_jobs = f"; {max(map(len, own))} of this name ran at the same time" if own else ""
+            yield CollectionProblem(job.name, f"The job uploaded no artifact{of_jobs}.")
 
 
 def _ambiguous(jobs: Iterable[FunctionalTestJob]) -> str:
-    names = []
-    for job in jobs:
-        details = f"{job.state}, {job.platform}" if job.platform else job.state
-        names.append(f"{job.name} ({details})")
+    names = [f"{job.name} ({', '.join(filter(None, (job.state, job.platform)))})" for job in jobs]
     return f"Several jobs may have created the artifact, so it is not used: {', '.join(names)}."
 
 

@@ -58,19 +58,25 @@ class HistoryBuilder:
     blobs: dict[str, str] = field(default_factory=dict)
     changes: dict[str, list[PastChange]] = field(default_factory=lambda: defaultdict(list))
 
-    def add(self, files: Iterable[tuple[str, str, GoldenValues | None]]) -> None:
-        """Add a commit: the path, blob and values of each changed file; a removed file has no values."""
+    def add(self, versions: Iterable[tuple[str, str]], contents: Mapping[str, bytes]) -> None:
+        """Add a commit: the path of each changed file, and its blob, empty if it was removed.
+
+        A file that cannot be read is left out.
+        """
         self.order += 1
-        changed = list(files)
-        removed = {self.blobs.pop(path, ""): path for path, _, values in changed if values is None}
-        for path, blob, values in changed:
-            if values is None:
+        changed = list(versions)
+        removed = {self.blobs.pop(path, ""): path for path, blob in changed if not blob}
+        for path, blob in changed:
+            values = None
+            with contextlib.suppress(BadGoldenFile, KeyError):
+                values = parse(contents[blob])
+            if not blob:
                 self.values.pop(path, None)
-                continue
-            if path not in self.blobs and blob in removed and removed[blob] in self.changes:
-                self.changes[path] = self.changes.pop(removed[blob])  # renamed
-            self.changes[path].append(self._change(path, values))
-            self.values[path], self.blobs[path] = values, blob
+            elif values is not None:
+                if path not in self.blobs and blob in removed and removed[blob] in self.changes:
+                    self.changes[path] = self.changes.pop(removed[blob])  # renamed
+                self.changes[path].append(self._change(path, values))
+                self.values[path], self.blobs[path] = values, blob
 
     def _change(self, path: str, values: GoldenValues) -> PastChange:
         before = self.values.get(path)
@@ -118,7 +124,7 @@ def read(checkout: Checkout, ref: str, cache: Path | None) -> GoldenHistory:
     contents = read_objects(checkout.path, sorted(ids), _MAX_BYTES)
     builder = HistoryBuilder()
     for _, versions in commits:
-        builder.add(with_values(versions, contents))
+        builder.add(versions, contents)
     history = builder.history(commit)
     if stored:
         rows = [[*vars(change).values()] for change in history.changes]
@@ -126,20 +132,6 @@ def read(checkout: Checkout, ref: str, cache: Path | None) -> GoldenHistory:
             make_folder(stored.parent)
             write(stored, json.dumps(rows, separators=(",", ":")).encode())
     return history
-
-
-def with_values(
-    versions: Iterable[tuple[str, str]], contents: Mapping[str, bytes]
-) -> list[tuple[str, str, GoldenValues | None]]:
-    """Return the versions with their values; unreadable files are left out."""
-    files: list[tuple[str, str, GoldenValues | None]] = []
-    for path, blob in versions:
-        if not blob:
-            files.append((path, "", None))
-        elif blob in contents:
-            with contextlib.suppress(BadGoldenFile):
-                files.append((path, blob, parse(contents[blob])))
-    return files
 
 
 def list_versions(checkout: Checkout, commit: str) -> list[tuple[str, list[tuple[str, str]]]]:

@@ -58,7 +58,7 @@ def refreshes(clone: Path) -> Iterator[Refresh]:
         old = {path: contents[blobs[path]].decode() for path, _ in files if path in blobs}
         new = {path: contents[blob].decode() for path, blob in files if blob in contents}
         yield Refresh(commit, int(times[commit]) >= SINCE, builder.history(commit), old, new)
-        builder.add(history.with_values(files, contents))
+        builder.add(files, contents)
         blobs |= dict(files)
         blobs = {path: blob for path, blob in blobs.items() if blob}
 
