@@ -228,8 +228,8 @@ def _coverage(
     passed = {(job.model, job.test_case) for job in source.jobs if job.state == "passed"}
     jobs = []  # those of the same name on other platforms, too
     for job in source.jobs:
-        if job.state == "passed" or (job.state == "failed" and not job.platform):
-            jobs += [job] if (job.model, job.test_case) in passed else []
+        if (job.model, job.test_case) in passed and job.state in ("passed", "" if job.platform else "failed"):
+            jobs.append(job)
     files = sorted(map(short_name, known))
     covered = compared_files(jobs, rows, files, source.environment)
     covered |= {short_name(file.path) for file in collection.files}
