@@ -142,9 +142,6 @@ class PracticeForge(PracticeRuns):
 
     # -- labels and comments ----------------------------------------------------------------------------------------
 
-    def labels(self, number: int) -> frozenset[str]:
-        return frozenset(self.ticket(number).labels)
-
     def labellings(self, number: int) -> tuple[LabelEvent, ...]:
         return tuple(LabelEvent(name, on, moment(when)) for name, on, when in self.ticket(number).events)
 

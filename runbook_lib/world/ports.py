@@ -60,9 +60,6 @@ class Forge(Protocol):
     def pull(self, number: int) -> Pull:
         """Return one pull request."""
 
-    def labels(self, number: int) -> frozenset[str]:
-        """Return the names of a pull request's labels."""
-
     def labellings(self, number: int) -> tuple[LabelEvent, ...]:
         """Return when labels were added to a pull request and removed, oldest first."""
 

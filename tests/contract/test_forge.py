@@ -161,7 +161,7 @@ def test_labels_and_when_they_were_set(at: World, forge: Forge) -> None:
     at.later(60)
     forge.add_label(10, "Run tests")
     forge.add_label(10, "New, and any")
-    assert forge.labels(10) == forge.pull(10).labels == {"Run tests", "New, and any"}
+    assert forge.pulls()[0].labels == forge.pull(10).labels == {"Run tests", "New, and any"}
     forge.remove_label(10, "Run tests")
     with pytest.raises(NotAllowed):
         forge.remove_label(10, "Run tests")

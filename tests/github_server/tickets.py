@@ -44,11 +44,6 @@ def _close_issue(call: ApiCall, issue_number: int) -> Response:
     return json_response(shapes.issue(call.hub, call.hub.ticket(issue_number)))
 
 
-def _list_labels(call: ApiCall, issue_number: int) -> Response:
-    labels = shapes.labels(call.hub, call.hub.ticket(issue_number).labels)
-    return call.page(labels, lambda label: label)
-
-
 def _add_labels(call: ApiCall, issue_number: int) -> Response:
     for name in call.fields()["labels"]:
         call.forge.add_label(issue_number, name)
@@ -120,7 +115,6 @@ ROUTES = (
     Route("GET", _ISSUE, _get_issue),
     Route("PATCH", _ISSUE, _close_issue),
     Route("GET", f"{_REPOSITORY}/assignees/<assignee>", _check_assignee),
-    Route("GET", f"{_ISSUE}/labels", _list_labels),
     Route("POST", f"{_ISSUE}/labels", _add_labels),
     Route("DELETE", f"{_ISSUE}/labels/<path:name>", _remove_label),
     Route("GET", f"{_ISSUE}/comments", _list_comments),

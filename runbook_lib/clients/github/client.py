@@ -53,10 +53,6 @@ class GitHub(GitHubConnection):
     def pull(self, number: int) -> Pull:
         return self.get(f"read pull request #{number}", f"/pulls/{number}", Pull.of)
 
-    def labels(self, number: int) -> frozenset[str]:
-        path = f"/issues/{number}/labels"
-        return frozenset(self.pages(f"read the labels of #{number}", path, lambda label: str(label["name"])))
-
     def labellings(self, number: int) -> tuple[LabelEvent, ...]:
         events = self.pages(f"read the events of #{number}", f"/issues/{number}/events", LabelEvent.of)
         return tuple(event for event in events if event is not None)

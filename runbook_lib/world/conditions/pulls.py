@@ -169,8 +169,8 @@ class Labelled:
             return Check(name, "failed", "No pull request is open yet.")
         if self.head not in ("", pull.head_sha):
             return _unreviewed(name, pull)
-        missing, unwanted = self._wrong(github, pull)
-        labels = ", ".join(sorted(github.labels(pull.number))) or "none"
+        missing, unwanted = self._wrong(pull)
+        labels = ", ".join(sorted(pull.labels)) or "none"
         if not missing and not unwanted:
             return Check.of(name, True, f"{labels}.", evidence=evidence_of(pull))
         if github.repo().permissions.isdisjoint({"triage", "push", "maintain", "admin"}):
@@ -184,7 +184,7 @@ class Labelled:
         pull = self.key.require(world.forge)
         if self.head not in ("", pull.head_sha):
             raise Refused(f"{_unreviewed('', pull).detail}. Nothing was changed. Run again.")
-        missing, unwanted = self._wrong(world.forge, pull)
+        missing, unwanted = self._wrong(pull)
         effects = []
         for label in missing:
             world.forge.add_label(pull.number, label)
@@ -194,9 +194,8 @@ class Labelled:
             effects.append(Effect("label", f"#{pull.number} {label}", True, False, pull.url))
         return effects
 
-    def _wrong(self, github: Forge, pull: Pull) -> tuple[list[str], list[str]]:
-        labels = github.labels(pull.number)
-        return sorted(self.required - labels), sorted(self.forbidden & labels)
+    def _wrong(self, pull: Pull) -> tuple[list[str], list[str]]:
+        return sorted(self.required - pull.labels), sorted(self.forbidden & pull.labels)
 
 
 @dataclass(frozen=True)
