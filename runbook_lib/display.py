@@ -192,12 +192,6 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def first_names(names: Sequence[str], limit: int = 6) -> str:
-    """Return the first names, comma-separated, with ``…`` if there are more."""
-    more = " …" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
-
-
 def be(number: int) -> str:
     """Return ``is`` for 1, else ``are``."""
     return "is" if number == 1 else "are"

@@ -13,6 +13,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.failures import quarantines
 from runbook_lib.failures.base_branch import MAX_AGE
 from runbook_lib.golden import coverage
+from runbook_lib.text.lists import join_first
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.commands import command
 from runbook_lib.world.ports import Forge
@@ -58,7 +59,7 @@ def _around(github: Forge, pull: Pull) -> Iterator[str]:
     paths = frozenset(github.files(pull.number)) if updates else frozenset()
     for other in updates:
         if same := sorted(paths.intersection(github.files(other.number))):
-            yield f"#{other.number} changes {display.first_names(same)} too: whichever is merged last needs an update."
+            yield f"#{other.number} changes {join_first(same, 6)} too: whichever is merged last needs an update."
 
 
 def _queue(github: Forge, pull: Pull, workflow: str, status: CiStatus, off: AbstractSet[str]) -> Iterator[str]:
@@ -76,7 +77,7 @@ def _queue(github: Forge, pull: Pull, workflow: str, status: CiStatus, off: Abst
     names = sorted(_tested(github.jobs(newest.id)) - _tested(status.jobs))
     names = [name for name in names if name.partition(" - ")[0] not in off]
     known = f"CI run {newest.id} of {newest.created:%Y-%m-%d} there"
-    jobs = f"{display.first_names(names)} (as in {known})" if names else f"no other job ({known} had none)"
+    jobs = f"{join_first(names, 6)} (as in {known})" if names else f"no other job ({known} had none)"
     yield f"Only the merge queue will test the merge with what is merged before it, and {jobs}."
 
 

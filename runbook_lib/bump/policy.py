@@ -7,6 +7,7 @@ from runbook_lib.checks import Check, Next
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.model import Awaited, Plan, Question
 from runbook_lib.pins.bump import Bump
+from runbook_lib.text.lists import join_first
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import head_of
 from runbook_lib.world.conditions.commits import Pushed
@@ -81,6 +82,6 @@ def signatures(branch: BumpBranch, head: str, commits: int) -> tuple[bool, str, 
     advice = bump.decisions.advice("allow", UNSIGNED)
     sign = f"git rebase --gpg-sign --force-rebase {branch.base_commit[:10]}"
     action = f"Sign them (`{sign}` on the branch, which makes other commits, to be confirmed), or {advice}."
-    evidence = f"{len(missing)} of {display.count(commits, 'commit')} unsigned: {display.first_names(missing, 4)}."
+    evidence = f"{len(missing)} of {display.count(commits, 'commit')} unsigned: {join_first(missing, 4)}."
     allowed = bool(bump.allowed(UNSIGNED, evidence))
     return allowed, evidence, Next(action), (UNSIGNED,) if allowed else ()

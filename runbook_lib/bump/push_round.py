@@ -14,7 +14,7 @@ from runbook_lib.clients.github.models import Pull, WorkflowRun
 from runbook_lib.decisions import Decision
 from runbook_lib.model import Awaited, Condition, Outcome, Plan, Round
 from runbook_lib.pins.bump import Bump
-from runbook_lib.text.lists import capitalized
+from runbook_lib.text.lists import capitalized, join_first
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_pull import is_mine
 from runbook_lib.world.conditions.commits import BranchTip, Pushed
@@ -96,7 +96,7 @@ def _await_decisions(undecided: Sequence[str], bump: Bump) -> Awaited:
     count = len(undecided)
     failed = f"{display.count(count, 'failed test')} of this run {display.be(count)} undecided"
     waiting = f"waiting for {notebooks.BROKEN_TESTS}: {failed}, and a push costs a complete run"
-    detail = f"{waiting} ({display.first_names(undecided)})"
+    detail = f"{waiting} ({join_first(undecided, 6)})"
     action = f"To push without these decisions, {bump.decisions.advice('allow', _PARTIAL)}. To decide them:"
     check = Check("each failed test of the run is decided", "waiting", detail, Next.run(notebooks.BROKEN_TESTS, action))
     return Awaited("decide each failed test of this run", check)

@@ -19,6 +19,7 @@ from runbook_lib.failures import quarantines
 from runbook_lib.golden import comparison
 from runbook_lib.golden.ci_runs import failed
 from runbook_lib.pins.bump import Bump
+from runbook_lib.text.lists import join_first
 from runbook_lib.world import ci_progress
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import is_mine
@@ -168,7 +169,7 @@ def _check_values(branch: BumpBranch) -> Requirement:
     # A group's files may have been committed by hand: a person must decide on the group anyway.
     files += [group.id for group in verdicts.groups if not group.accepted]
     action = Next.run(notebooks.GOLDEN_VALUES, "Decide on them.")
-    detail = f"{display.first_names(files, 4)} {display.be(len(files))} held back." if files else "None is held back."
+    detail = f"{join_first(files, 4)} {display.be(len(files))} held back." if files else "None is held back."
     return _met("values", not files, detail, action, decisions=tuple(verdicts.accepted_dangers))
 
 

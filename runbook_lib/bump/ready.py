@@ -11,6 +11,7 @@ from runbook_lib.bump.requirements import Requirement
 from runbook_lib.checks import Evidence, Next
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
+from runbook_lib.text.lists import join_first
 from runbook_lib.world import bump_branch
 from runbook_lib.world.outside import World
 
@@ -78,7 +79,7 @@ def _reopened(requirement: Requirement, steps: Iterable[RecordedStep]) -> Requir
     subjects = [str(each["subject"]) for each in asked if each["question"] == _ASKED.get(requirement.kind)]
     if not subjects:
         return requirement
-    sentence = f"{display.first_names(subjects, 4)} {display.be(len(subjects))} to be decided."
+    sentence = f"{join_first(subjects, 4)} {display.be(len(subjects))} to be decided."
     return replace(requirement, state="missing", evidence=sentence)
 
 

@@ -12,6 +12,7 @@ from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.git.command import GitFailed
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
+from runbook_lib.text.lists import join_first
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.outside import World
@@ -64,7 +65,7 @@ class SyncCheck:
         summary = f"With the planned edits: {survey.summary}" if facts.planned else survey.summary
         findings = list(filter(None, [facts.unsearched]))
         if facts.old_lines:
-            places = display.first_names(list(facts.old_lines), _NAMED)
+            places = join_first(list(facts.old_lines), _NAMED)
             named = f"The old tag is still named outside of the pins: {places}"
             findings.append(f"{named}. A bump does not move these lines.")
         sentences = (*survey.sentences, *findings)

@@ -16,6 +16,7 @@ from runbook_lib.golden import ci_runs
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.recipes.ci_selection import WORKFLOW_FILE, select_tests
+from runbook_lib.text.lists import join_first
 from runbook_lib.world.outside import World
 from runbook_lib.world.ports import Forge
 from runbook_lib.world.repository import choose
@@ -66,7 +67,7 @@ class Investigation:
         view = display.note("Files in the pull request; those named in the logs come first:") + display.table(rows)
         view += display.diff("\n".join(shown), empty="No difference can be shown.")
         if left_out:
-            view += display.note(f"Too long, or binary: {display.first_names(left_out)}")
+            view += display.note(f"Too long, or binary: {join_first(left_out, 6)}")
         return view
 
 

@@ -20,6 +20,7 @@ from runbook_lib.model import Condition, Outcome, Plan, Round
 from runbook_lib.pins.bump import Bump
 from runbook_lib.recipes.file_names import short_name
 from runbook_lib.text.edits import diff
+from runbook_lib.text.lists import join_first
 from runbook_lib.text.markdown import address, code, unlinked
 from runbook_lib.world import pull_request
 from runbook_lib.world.bump_branch import look as look_branch
@@ -130,7 +131,7 @@ def _held_back(values: GoldenComparison) -> str:
     """Return what is held back, and how to accept a danger that the given reason does not name."""
     reasons = [group.sentence for group in values.verdicts.groups if not group.accepted]
     if stopped := summary.in_order(values.verdicts.stopped):
-        names = display.first_names([file.file for file in stopped], 4)
+        names = join_first([file.file for file in stopped], 4)
         count = len(stopped)
         reasons.append(f"{display.count(count, 'golden file')} {display.be(count)} held back ({names})")
     for name, danger in values.unconfirmed.items():

@@ -20,6 +20,7 @@ from runbook_lib.golden.run_choice import ChosenRun
 from runbook_lib.model import Condition, Outcome, Plan, Round
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text import edits, lists, markdown_texts
+from runbook_lib.text.lists import join_first
 from runbook_lib.world import bump_pull
 from runbook_lib.world.conditions.commits import BranchTip
 from runbook_lib.world.conditions.issues import Rerun
@@ -176,7 +177,7 @@ def _open_sentence(triage: Triage, blocking: Sequence[str], bump: Bump) -> str:
     drifted = {job.failure.job for job in triage.jobs if job.failure.kind == "golden drift"}
     if not bump.apply and drifted.issuperset(blocking):  # a preview of 05-golden-values commits no values
         return f"{jobs} {display.be(len(blocking))} open until {notebooks.GOLDEN_VALUES} refreshes their values"
-    return f"waiting for a person: {jobs} to decide ({display.first_names(blocking)})"
+    return f"waiting for a person: {jobs} to decide ({join_first(blocking, 6)})"
 
 
 def _next(triage: Triage, tests: Mapping[str, DiagnosedJob], blocking: Sequence[str]) -> Next:
@@ -187,10 +188,10 @@ def _next(triage: Triage, tests: Mapping[str, DiagnosedJob], blocking: Sequence[
     failing = [test for test, job in tests.items() if job.on_base.state == "failing"]
     if failing:  # a quarantine here would hide a test that is broken on the base branch
         verb = "fails" if len(failing) == 1 else "fail"
-        prefix += f"{display.first_names(failing)} also {verb} on {triage.run.bump.base}: "
+        prefix += f"{join_first(failing, 6)} also {verb} on {triage.run.bump.base}: "
         prefix += "fix or quarantine these there, or call them broken with their issue. "
     advice = "Read the logs; then fix the cause, accept the values by name in step 5, or declare the test broken."
     if new := [test for test in tests if test not in failing]:
-        advice = f"Only a person can judge: read the logs. Decide on {display.first_names(new)}:"
+        advice = f"Only a person can judge: read the logs. Decide on {join_first(new, 6)}:"
         return Next.run(notebooks.REVIEW, f"{prefix}{advice}")
     return Next(f"{prefix}{advice}")
