@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import readiness
-from runbook_lib.bump.readiness import Readiness
-from runbook_lib.bump.requirements import Requirement
+from runbook_lib.bump.readiness import Readiness, Requirement
 from runbook_lib.checks import Evidence, Next
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump

@@ -1,18 +1,20 @@
 """Notebook 07-sync-check: compare all pins on the bump's branch.  Changes nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import ClassVar
 
 from runbook_lib import display, notebooks
-from runbook_lib.bump import bump_plan, old_tag, sync_survey
+from runbook_lib.bump import bump_plan, sync_survey
 from runbook_lib.bump.sync_survey import Survey
 from runbook_lib.checks import Check, Evidence, Next
-from runbook_lib.git.command import GitFailed
+from runbook_lib.git.command import GitFailed, git
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
-from runbook_lib.text.lists import join_first
+from runbook_lib.pins.check import PinVerdict, check_pins, lockstep_tags
+from runbook_lib.text.lists import join_first, shorten
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.outside import World
@@ -53,7 +55,7 @@ class SyncCheck:
         old_lines, unsearched = {}, ""
         if bump.tag is not None and survey.image_type is not None:
             try:
-                old_lines = old_tag.find(branch, survey.snapshots[0].verdicts)
+                old_lines = _old_lines(branch, survey.snapshots[0].verdicts)
             except GitFailed as error:
                 unsearched = f"{world.checkout.path} could not be searched for lines that name the old tag. {error}"
         return SyncFacts(branch, survey, planned, untouched, old_lines, unsearched)
@@ -94,3 +96,30 @@ def _read_pins(world: World, branch: BumpBranch) -> tuple[Survey, bool]:
     if branch.tip is None:
         return compare(), False
     return compare([branch.start], expected=bump.tag, of_bump=True), False
+
+
+def _old_lines(branch: BumpBranch, pins: Sequence[PinVerdict]) -> dict[str, str]:
+    """Return place → text of each line that names the old tag where the bump's branch starts, except for ``pins``.
+
+    What a partial clone lacks is not fetched.  Raises GitFailed if git cannot search.
+    """
+    sites, checkout = branch.bump.repository.sites, branch.checkout
+    before = lockstep_tags(check_pins(checkout.read(sites.pin_paths, branch.base_commit), sites))
+    tags = set(chain(*before.values())) - set(chain(*lockstep_tags(pins).values()))
+    if not tags:
+        return {}
+    options = ["-n", "-I", "-z", "--fixed-strings", "--full-name", "--no-recurse-submodules", "--no-color"]
+    try:
+        listed = git(checkout.path, "grep", *options, *(f"-e{tag}" for tag in tags), branch.start, "--", offline=True)
+    except GitFailed as error:
+        if error.status == 1:  # no line names it
+            return {}
+        raise
+    known = {(pin.path, pin.line) for pin in pins}
+    lines = {}
+    for line in listed.split("\n"):
+        path, _, rest = line.removeprefix(f"{branch.start}:").partition("\0")
+        number, _, text = rest.partition("\0")
+        if number.isdecimal() and (path, int(number)) not in known:  # a file's name may hold a line feed
+            lines[f"{path}:{number}"] = shorten(text.strip(), 120)
+    return lines

@@ -138,7 +138,7 @@ def _require_valid(run: Mapping[str, Any], folder: Path) -> None:
 
 
 def requirements(run: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the requirements for a merge that a run has checked, as ``bump.requirements`` writes them."""
+    """Return the requirements for a merge that a run has checked, as ``bump.readiness`` writes them."""
     return list((run.get("inputs") or {}).get("requirements") or ())
 
 

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from bumping import allowed
 
-from runbook_lib.bump.readiness import Readiness
+from runbook_lib.bump.readiness import Readiness, Requirement, State
 from runbook_lib.bump.ready import Ready, ReadyFacts, RecordedStep
-from runbook_lib.bump.requirements import Requirement, State
 from runbook_lib.bump.run import carry_out
 from runbook_lib.checks import Evidence
 from runbook_lib.pins.bump import Bump
