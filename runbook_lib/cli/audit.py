@@ -28,7 +28,7 @@ def status() -> Answer:
     root = archive.default()
     bumps = records.status(root) if os.path.isdir(root) else []
     document = {"bumps": [asdict(bump) | {"next": commands.text(bump.next)} for bump in bumps]}
-    remarks = [f"{_name(bump)}: {bump.warning}" for bump in bumps if bump.warning]
+    remarks = [f"{bump.title}: {bump.warning}" for bump in bumps if bump.warning]
     return Answer(0, document, _status_lines(root, bumps), remarks)
 
 
@@ -42,16 +42,11 @@ def _status_lines(root: Path, bumps: Sequence[BumpStatus]) -> Iterator[str]:
         yield "Runs that changed nothing:"
     for bump in bumps:
         if not bump.is_started:
-            yield f"  {_name(bump)}: {bump.state}. {bump.sentence}".rstrip()
-
-
-def _name(bump: BumpStatus) -> str:
-    practice = " (practice)" if bump.practice else ""
-    return f"{bump.repository} {bump.base} {bump.image_type} {bump.tag or 'no tag'}{practice}"
+            yield f"  {bump.title}: {bump.state}. {bump.sentence}".rstrip()
 
 
 def _lines(bump: BumpStatus) -> Iterator[str]:
-    yield f"{_name(bump)}: {bump.state}"
+    yield f"{bump.title}: {bump.state}"
     if bump.step:
         yield f"  {bump.step}: {bump.sentence or 'no result yet'}"
     else:

@@ -40,7 +40,7 @@ def board() -> display.View:
         return display.note("No bump yet. Start one below.")
     in_flight = [bump for bump in bumps if bump.is_in_flight]
     ready = [bump for bump in bumps if bump.state == "ready"]
-    previewed = [title(bump) for bump in bumps if bump.state == "previewed"]
+    previewed = [bump.title for bump in bumps if bump.state == "previewed"]
     shown = display.note(f"{display.count(len(in_flight), 'bump')} in flight, {len(ready)} ready to merge or merged.")
     for bump in (*in_flight, *ready):
         shown += _view(bump)
@@ -65,10 +65,10 @@ def look(world: World, bump: Bump) -> BoardFacts:
 def plan(facts: BoardFacts, bump: Bump) -> Plan[World]:
     """Return the bumps in flight as the outcome."""
     rows = [
-        {"bump": title(bump), "state": bump.state, "what": bump.sentence, "next": commands.text(bump.next)}
+        {"bump": bump.title, "state": bump.state, "what": bump.sentence, "next": commands.text(bump.next)}
         for bump in facts.bumps
     ]
-    in_flight = [f"{title(bump)} is {bump.state}" for bump in facts.bumps if bump.is_in_flight]
+    in_flight = [f"{bump.title} is {bump.state}" for bump in facts.bumps if bump.is_in_flight]
     sentence = f"In flight: {'; '.join(in_flight)}." if in_flight else "No bump is in flight."
     if facts.board is None:  # this text stays as it is while the board changes
         sentence = "The board above shows the bumps in flight."
@@ -83,16 +83,10 @@ def _bumps() -> list[BumpStatus]:
     return [bump for bump in status(root) if bump.is_started]
 
 
-def title(bump: BumpStatus) -> str:
-    """Return for example ``owner/name main dev 26.04-py3 (practice)``."""
-    practice = " (practice)" if bump.practice else ""
-    return f"{bump.repository} {bump.base} {bump.image_type} {bump.tag}{practice}"
-
-
 def _view(bump: BumpStatus) -> display.View:
     """Show a bump: its state, what comes next while it is in flight, and links."""
     state, opened = display.MARKS.get(bump.state, bump.state), [notebooks.AFTER_MERGE]
-    name = display.View(f"<p><strong>{html.escape(title(bump))}</strong></p>", title(bump))
+    name = display.View(f"<p><strong>{html.escape(bump.title)}</strong></p>", bump.title)
     shown = name + display.note(f"{state}, {ago(bump.since)}: {bump.sentence}")
     if bump.is_in_flight:
         shown += display.note(f"Next: {_next_action(bump)}")

@@ -52,6 +52,12 @@ class BumpStatus(Identity):
     warning: str = ""
 
     @property
+    def title(self) -> str:
+        """Its name, such as ``owner/name main dev 26.04-py3 (practice)``."""
+        practice = " (practice)" if self.practice else ""
+        return f"{self.repository} {self.base} {self.image_type} {self.tag or 'no tag'}{practice}"
+
+    @property
     def is_started(self) -> bool:
         """True if the bump can be continued: it has a tag, and a run got past its inputs."""
         return bool(self.tag) and self.state != "not begun"
