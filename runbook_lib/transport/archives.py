@@ -21,8 +21,9 @@ from typing import Any
 from runbook_lib.errors import CannotTell
 from runbook_lib.transport.downloads import FileInParts
 
-#: Bytes at the end that are fetched, until they hold the directory; the first do for most golden values.
-_ENDS = (2**11, 2**14, 2**17, 2**20, 2**23)
+#: Bytes at the end that are fetched first, which hold the directory of most golden values; and those it may have.
+_END, _LONGEST_END = 2**11, 2**23
+_END_MARK, _ZIP64 = b"PK\5\6", 76  # after the directory, and bytes that zip64 puts between
 #: Bytes of a streamed member that are fetched first, fetched later, and unpacked at a time.
 FIRST, _WINDOW, _CHUNK = 2**18, 2**20, 2**17
 _LONGEST_HEADER = 1024  # bytes by which a member's own header may be longer than in the directory
@@ -137,19 +138,16 @@ def _directory(file: FileInParts, size: int) -> tuple[int, zipfile.ZipFile]:
     if not size:
         file.part(0, 1)
         size = file.size
-    for length in _ENDS:
-        begin = max(0, size - length)
-        data = file.part(begin, size - begin) if size else b""
-        if file.size != size:  # the forge named another one
-            size = file.size
-            begin = max(0, size - length)
-            data = file.part(begin, size - begin)
-        try:
-            return begin, zipfile.ZipFile(io.BytesIO(data))
-        except _BROKEN:
-            if not begin:
-                raise
-    raise zipfile.BadZipFile("its directory is too long")
+    data = file.part(max(0, size - _END), _END) if size else b""
+    if file.size != size:  # the forge named another one
+        size = file.size
+        data = file.part(max(0, size - _END), _END)
+    for _ in range(2):  # a long comment may be in between
+        mark, begin = data.rfind(_END_MARK), size - len(data)
+        length = int.from_bytes(data[mark + 12 : mark + 16], "little") + _ZIP64 - mark if mark >= 0 else 2**16
+        if missing := min(length, begin, _LONGEST_END - len(data)) if length > 0 else 0:
+            data = file.part(begin - missing, missing) + data
+    return size - len(data), zipfile.ZipFile(io.BytesIO(data))
 
 
 def _reason(error: BaseException) -> str:

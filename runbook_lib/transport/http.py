@@ -78,8 +78,8 @@ class Client(httpx.BaseTransport):
         # Not every user closes a client of GitLab, which lives as long as its step.
         weakref.finalize(self, _close, self._connections)
 
-    def close(self) -> None:
-        """Close the connections."""
+    def disconnect(self) -> None:
+        """Close the connections.  ``close`` does nothing: GitHub's library calls it after each request."""
         _close(self._connections)
 
     def request(

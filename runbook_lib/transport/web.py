@@ -46,7 +46,7 @@ class Web:
     def __exit__(self, *_: object) -> None:
         self.stopped.set()
         if "client" in vars(self):
-            self.client.close()
+            self.client.disconnect()
 
     @cached_property
     def client(self) -> Client:

@@ -5,8 +5,6 @@ fields that GitHub's real replies sometimes lack, know only the newest version o
 retries repeat requests that change something, and its HTTP cache stores invalid replies; this module does neither.
 """
 
-import contextlib
-import contextvars
 import json
 import os
 import re
@@ -24,7 +22,7 @@ from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.text.redact import Redactor
 from runbook_lib.transport import urls
 from runbook_lib.transport.downloads import Address
-from runbook_lib.transport.http import TIMEOUT, USER_AGENT, Client, requested_pause
+from runbook_lib.transport.http import TIMEOUT, USER_AGENT, Client
 
 if TYPE_CHECKING:
     import githubkit
@@ -58,33 +56,21 @@ class GitHubConnection:
         self._url = httpx.URL(urls.service_address("GITHUB_API_URL", env.get("GITHUB_API_URL") or _API, _API))
         self._token = _token_for(env, str(self._url))
         self._redactor = Redactor({**env, "GITHUB_TOKEN": self._token})
-        self._transport = Client(self._url, replies.LARGEST, transport=transport, sleep=sleep)
-        # githubkit keeps its connections in a context variable, and every cell of a notebook has a context of its own.
-        self._context = contextvars.copy_context()
-        self._opened = contextlib.ExitStack()
+        self._http = Client(self._url, replies.LARGEST, transport=transport, sleep=sleep)
 
     @cached_property
     def _client(self) -> "githubkit.GitHub[Any]":
         import githubkit  # slower to import than most notebooks that send nothing
 
-        client = githubkit.GitHub(
-            self._token,
-            base_url=str(self._url),
-            user_agent=USER_AGENT,
+        return githubkit.GitHub(
+            self._token, base_url=str(self._url), user_agent=USER_AGENT, timeout=TIMEOUT, transport=self._http,
             # A renamed repository replies with a redirect, and a POST that follows a redirect may become a GET.
-            follow_redirects=False,
-            timeout=TIMEOUT,
-            transport=self._transport,
-            http_cache=False,
-            auto_retry=False,
-        )
-        self._context.run(client.__enter__)
-        self._opened.callback(self._context.run, client.__exit__)
-        return client
+            follow_redirects=False, http_cache=False, auto_retry=False,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Close the connections."""
-        self._opened.close()
+        self._http.disconnect()
 
     def __enter__(self) -> Self:
         return self
@@ -135,7 +121,7 @@ class GitHubConnection:
             raise self._unexpected(action, response)
         if not response.content:
             return build(None)
-        return self._build(action, response.content, build)
+        return replies.build(self._problem(action), response.content, build, "GITHUB_API_URL")
 
     def _read(
         self, action: str, path: str, params: Mapping[str, str | int], build: Callable[[Any], T]
@@ -144,22 +130,21 @@ class GitHubConnection:
         response = self._request(action, "GET", path, params=params)
         if response.status_code != 200:
             raise self._unexpected(action, response)
-        return self._build(action, response.content, build), "next" in response.links, len(response.content)
+        built = replies.build(self._problem(action), response.content, build, "GITHUB_API_URL")
+        return built, "next" in response.links, len(response.content)
 
     def _request(self, action: str, method: str, path: str, **options: Any) -> "httpx.Response":
         from githubkit.exception import GitHubException, RequestError, RequestFailed
 
-        failed, problem, client = self._failed(action), self._problem(action), self._client
+        failed, problem, client = f"Could not {action} in {self.repository}", self._problem(action), self._client
         if not path.startswith(_ROOTS):
             path = f"/repos/{self.repository}{path}"
         headers = {"X-GitHub-Api-Version": VERSION, "Accept-Encoding": "gzip"}
         try:
-            reply = self._context.run(lambda: client.request(method, path, headers=headers, **options))
+            reply = client.request(method, path, headers=headers, **options)
         except RequestFailed as error:
             refused = error.response.raw_response
-            text = refused.text.replace(self._token, "***")
-            pause = requested_pause(refused.headers)
-            raise refusal(failed, self.repository, refused.status_code, refused.headers, text, pause) from error
+            raise refusal(failed, self.repository, refused, refused.text.replace(self._token, "***")) from error
         except RequestError as error:
             raise Transient(
                 f"{problem} cannot be reached: {error.exc}.", "Check the network, then try again."
@@ -172,9 +157,6 @@ class GitHubConnection:
             raise RunbookError(f"{failed}: the repository has moved.", "Set GITHUB_REPOSITORY to its new name.")
         return response
 
-    def _build(self, action: str, content: bytes, build: Callable[[Any], T]) -> T:
-        return replies.build(self._problem(action), content, build, "GITHUB_API_URL")
-
     def _unexpected(self, action: str, response: httpx.Response) -> Unreachable:
         """Return the error for a reply below 400 that GitHub would not send."""
         description = "an unexpected body" if response.content else "no body"
@@ -182,11 +164,8 @@ class GitHubConnection:
             f"{self._problem(action)} answered HTTP {response.status_code} with {description}.", "Try again later."
         )
 
-    def _failed(self, action: str) -> str:
-        return f"Could not {action} in {self.repository}"
-
     def _problem(self, action: str) -> str:
-        return f"{self._failed(action)}: {self._url.host}"
+        return f"Could not {action} in {self.repository}: {self._url.host}"
 
 
 def _token_for(env: Mapping[str, str], url: str) -> str:

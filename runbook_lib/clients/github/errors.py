@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runbook_lib.clients.replies import one_line, parse_json
 from runbook_lib.errors import RunbookError, Unreachable
+
+if TYPE_CHECKING:
+    import httpx
 
 LOGIN_ADVICE = "Set GITHUB_TOKEN, or log in with `gh auth login`."
 RIGHTS = (
@@ -23,13 +26,11 @@ class Transient(Unreachable):
     """A failure that another attempt may fix; it is unknown whether the request was carried out."""
 
 
-def refusal(
-    failed: str, repository: str, status: int, headers: Mapping[str, str], text: str, pause: float
-) -> RunbookError:
-    """Return the error for a reply of 400 or more; ``failed`` is the start of its message.
+def refusal(failed: str, repository: str, reply: "httpx.Response", text: str) -> RunbookError:
+    """Return the error for a reply of 400 or more, of this text; ``failed`` is the start of its message."""
+    from runbook_lib.transport.http import requested_pause  # its library is slow to import
 
-    ``pause`` is the number of seconds that GitHub asks to wait.
-    """
+    status, headers, pause = reply.status_code, reply.headers, requested_pause(reply.headers)
     message = _message(text)
     if link := re.search(r"url=(https://[!-~]+)", headers.get("x-github-sso", "")):
         return RunbookError(
@@ -45,11 +46,6 @@ def refusal(
         )
     if status == 403:
         return NotAllowed(f"{failed}: GitHub does not allow it{message}.", _required(headers))
-    if status in (400, 410) and re.search(r"\bversions?\b", message, re.IGNORECASE):
-        return RunbookError(
-            f"{failed}: GitHub does not support the version of its API that this tool uses{message}.",
-            "A newer release of the tool does; an old GitHub Enterprise Server must be upgraded.",
-        )
     # To a classic token with none of the scopes that a request accepts, GitHub replies with 404.
     owned, accepted = headers.get("x-oauth-scopes"), headers.get("x-accepted-oauth-scopes")
     if status == 404 and owned is not None and accepted and not scopes(owned) & scopes(accepted):

@@ -45,7 +45,7 @@ class Connection:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._client.close()
+        self._client.disconnect()
 
     def get(self, path: str, accept: str) -> httpx.Response | None:
         """Return the reply to GET ``/v2/<repository>/<path>``; None if the registry does not have it."""

@@ -139,8 +139,6 @@ SSO = {"X_GitHub_SSO": "required; url=https://github.com/orgs/o/sso?authorizatio
         (answer(404, X_Accepted_OAuth_Scopes="repo", X_OAuth_Scopes="gist"), NotAllowed, "repo; the token has gist"),
         (answer(404, X_Accepted_OAuth_Scopes="repo", X_OAuth_Scopes="gist, repo"), NotAllowed, "Check the name o/r"),
         (answer(404, X_Accepted_OAuth_Scopes="", X_OAuth_Scopes=""), NotAllowed, "Check the name o/r"),
-        (answer(400, {"message": "No such version"}), RunbookError, "version of its API"),
-        (answer(410, {"message": "This version is gone"}), RunbookError, "A newer release of the tool does"),
         (answer(400, {"message": "Problems parsing JSON"}), RunbookError, "HTTP 400) (Problems parsing JSON)"),
         (answer(409, {"message": "Conflict"}), RunbookError, "HTTP 409) (Conflict)"),
         (answer(422, {"message": "Invalid", "errors": [{"message": "It exists"}]}), RunbookError, "Invalid; It exists"),
