@@ -107,8 +107,11 @@ def split(judgements: Iterable[Judgement], model: NoiseModel) -> tuple[list[Grou
     deviations: dict[tuple[str, str], Deviation] = {}
     for (platform, metric), changes in sorted(platforms.items()):
         scales = {file: model.scale(file, metric) for file in changes}
-        if len(changes) < COMMON:  # the platform's shift cannot be separated from the tests' changes
-            deviations |= {(file, metric): Deviation(change, scales[file], 0.0) for file, change in changes.items()}
+        if len(changes) < COMMON:
+            # The platform's shift cannot be separated from the test's change, so it adds to the noise.
+            common = PRIORS.shift.get(metric, PRIORS.shift[""])
+            for file, change in changes.items():
+                deviations[file, metric] = Deviation(change, math.hypot(scales[file], common), 0.0)
             continue
         parts = _parts(changes, scales)
         for files in parts:

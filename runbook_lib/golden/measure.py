@@ -29,13 +29,15 @@ _LARGEST = 1e6
 class Priors:
     """The usual noise of golden values in Megatron-LM's history, which decides if a test has too few versions.
 
-    ``scales``: the usual standard deviation of a test's change, by metric.  ``moved``: the share of changes beyond the
-    limit of a group, by metric.  ``stopped``: the share of files held back individually, by the kind of the reason.
+    ``scales``: the usual standard deviation of a test's change, by metric; ``shift`` that of a platform's common shift.
+    ``moved``: the share of changes beyond the limit of a group, by metric.  ``stopped``: the share of files held back
+    individually, by the kind of the reason.
     ``first_loss``, ``loss``, ``window_loss``: limits of relative changes.
     """
 
     scales: Mapping[str, float]
     moved: Mapping[str, float]
+    shift: Mapping[str, float]
     stopped: Mapping[str, float]
     first_loss: float
     loss: float

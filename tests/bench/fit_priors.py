@@ -16,7 +16,7 @@ from statistics import median, quantiles
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import history, noise
 from runbook_lib.golden.groups import SHIFT_LIMIT
-from runbook_lib.golden.history import GoldenHistory
+from runbook_lib.golden.history import GoldenHistory, PastChange
 from runbook_lib.golden.measure import PRIORS, is_loss
 from runbook_lib.golden.noise import SIGMA
 
@@ -55,6 +55,7 @@ def fit(past: GoldenHistory) -> dict[str, object]:
     return {
         "scales": {"": 0.06, "throughput": 0.15} | dict(sorted(scales.items())),
         "moved": {"": 0.1} | dict(sorted(moved.items())),
+        "shift": {"": 0.05} | _shifts(past, scales),
         "stopped": PRIORS.stopped,
         **_loss_limits(past),
         "window_loss": PRIORS.window_loss,
@@ -71,11 +72,29 @@ def _scale(changes: Sequence[float]) -> float:
     return _rounded(max(SIGMA * median(sizes), 0.002)) if sizes else 0.002
 
 
+def _shifts(past: GoldenHistory, scales: Mapping[str, float]) -> dict[str, float]:
+    """Return the standard deviation of a platform's common shift, by metric."""
+    commits: dict[tuple[int, str, str], list[float]] = defaultdict(list)
+    for change in past.changes:
+        for metric, cost in change.costs.items():
+            if metric in scales and not _is_other_training(change):
+                commits[change.order, noise.platform_of(change.file), metric].append(cost)
+    sizes: dict[str, list[float]] = defaultdict(list)
+    for (_, _, metric), costs in commits.items():
+        if len(costs) >= noise.COMMON:
+            sizes[metric].append(abs(median(costs)))
+    return {metric: _rounded(max(SIGMA * median(values), 0.01)) for metric, values in sorted(sizes.items())}
+
+
+def _is_other_training(change: PastChange) -> bool:
+    return max(change.losses.values(), default=0.0) > _OTHER_TRAINING
+
+
 def _loss_limits(past: GoldenHistory) -> dict[str, float]:
     """Return the limits, for first and later steps, that most losses kept, ignoring tests that train differently."""
     excesses = []
     for change in past.changes:
-        if max(change.losses.values(), default=0.0) <= _OTHER_TRAINING:
+        if not _is_other_training(change):
             excesses += [excess for metric, excess in change.losses.items() if excess and is_loss(metric)]
     usual = quantiles(excesses, n=20)[-1] * PRIORS.loss
     limit = _rounded(min(max(usual, _LOSS_BOUNDS[0]), _LOSS_BOUNDS[1]))
