@@ -7,7 +7,6 @@ from bumping import BRANCH, World, after_ci, bump_to, git, world
 
 from runbook_lib.display import View
 from runbook_lib.errors import RunbookError
-from runbook_lib.failures import investigate
 from runbook_lib.failures.investigate import InvestigateCi, Investigation
 from runbook_lib.world.outside import World as Outside
 
@@ -76,12 +75,3 @@ def test_the_pull_request_and_what_its_labels_run_are_shown_and_recorded(at: Wor
         "pytorch:26.04-py3",
     )
     assert [part for part in parts if part not in shown.text] == []
-
-
-def test_a_workflow_without_the_decision_tree_leaves_the_selection_unknown(
-    at: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(investigate, "WORKFLOW_FILE", "README.md")
-    assert look(at, "#10").selection.startswith("unknown")
-    monkeypatch.setattr(investigate, "WORKFLOW_FILE", "no/such/file.yml")
-    assert "does not exist" in look(at, "#10").selection

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.errors import Refused
-from runbook_lib.recipes.quarantine import gating, mark, quarantined_rows, unmark
+from runbook_lib.recipes.quarantine import gating, mark, quarantined_rows, track, unmark
 from runbook_lib.recipes.rows import FOLDER, rows
 from runbook_lib.recipes.targets import Target
 
@@ -92,6 +92,13 @@ def test_all_rows_of_a_test_are_quarantined() -> None:
 )  # fmt: skip
 def test_what_people_switched_off_comes_back_without_their_reason(off: str, on: str) -> None:
     assert unmark("r.yaml", off, [X]) == on
+
+
+def test_a_row_that_people_switched_off_gets_an_issue_and_returns_without_it() -> None:
+    comment = "        # Broken: it hangs — see issue #7, review by 2026-03-01.\n"
+    tracked = track("r.yaml", row("[mr-broken]"), X, 7, "2026-03-01")
+    assert tracked == row("[mr-broken]").replace("        scope", f"{comment}        scope")
+    assert unmark("r.yaml", tracked, [X]) == row("[mr]")
 
 
 def test_flaky_does_not_say_what_it_replaced() -> None:

@@ -7,8 +7,6 @@ from runbook_lib.bump import push_round
 from runbook_lib.errors import Refused
 from runbook_lib.failures.broken_tests import survey
 from runbook_lib.failures.broken_tests.step import BrokenTests
-from runbook_lib.recipes import quarantine
-from runbook_lib.recipes.targets import Target
 from runbook_lib.world import bump_branch
 from runbook_lib.world.outside import World as Outside
 
@@ -113,12 +111,3 @@ def test_a_test_that_runs_is_neither_re_enabled_nor_broken(untracked: World) -> 
     assert untracked.outcome().startswith("No row changes; 2 quarantined rows on main")
     with pytest.raises(Refused, match=r"is not quarantined on main\. Give the tag"):
         run_survey(untracked, broken="gpt3_mcore_te_tp4_pp1_long@dgx_h100: it hangs")
-
-
-def test_a_tracked_row_returns_byte_for_byte(untracked: World) -> None:
-    text = git(untracked.checkout.path, "show", f"main:{RECIPE}") + "\n"
-    target = Target(CASE, "dgx_h100", "dev", "gpt", "it hangs")
-    tracked = quarantine.track(RECIPE, text, target, 7, "2026-03-01")
-    assert tracked != text
-    restored = quarantine.unmark(RECIPE, tracked, [target])
-    assert restored.rstrip() == git(untracked.checkout.path, "show", f"main~1:{RECIPE}").rstrip()
