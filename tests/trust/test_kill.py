@@ -13,7 +13,6 @@ import practised
 import psutil
 import pytest
 from cells import MOMENTS
-from clones import git
 from practised import World
 from small_runbooks import ROOT
 
@@ -30,7 +29,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("chain", range(CHAINS))
 def test_killed_at_random_moments(chain: int, made: Path, tmp_path: Path) -> None:
     """The commit draws them, so that a failure can be repeated."""
-    draw = random.Random(f"{git(ROOT, 'rev-parse', 'HEAD')} {chain}")
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
+    draw = random.Random(f"{commit} {chain}")
     drawn = sorted(draw.choices(list(MOMENTS), [*MOMENTS.values()], k=KILLS))
     stopped = 0
     with practised.world(made, tmp_path / "w") as world:
