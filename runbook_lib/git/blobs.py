@@ -82,8 +82,8 @@ def _refuse_unreadable(place: Path, pairs: Sequence[tuple[str, str]]) -> None:
     for ref, path in pairs:
         if _is_listed(trees, ref, path.split("/")):
             raise CannotTell(
-                f"{path} in {ref} of {place} could not be read: its object is missing in this clone. Fetch it, for "
-                f"example with: git -C {shlex.quote(str(place))} fetch --refetch"
+                f"{path} in {ref} of {place} could not be read: its object is missing in this clone.",
+                f"Fetch it, for example with: git -C {shlex.quote(str(place))} fetch --refetch",
             )
 
 
@@ -147,7 +147,7 @@ def branch_first(place: Path, ref: str) -> tuple[str, str]:
         if len(remote) > 1:
             listed = ", ".join(full.removeprefix("refs/remotes/") for full in remote)
             raise CannotTell(
-                f"{ref!r} is a tag, and a branch of several remotes: {listed}. Name one of these, or {tag}."
+                f"{ref!r} is a tag, and a branch of several remotes: {listed}.", f"Name one of these, or {tag}."
             )
         if not remote:
             return ref, ""

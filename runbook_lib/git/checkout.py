@@ -40,7 +40,7 @@ class Checkout:
         """Find the repository that contains ``path``.  Raises RunbookError if there is none, or git is too old."""
         place = Path(os.path.expanduser(path)).absolute()  # which leaves the home of an unknown user as it is
         if not os.path.isdir(place):  # False for an impossible path too
-            raise RunbookError(f"There is no folder {place}. Give the path of a git checkout.")
+            raise RunbookError(f"There is no folder {place}.", "Give the path of a git checkout.")
         command.require()
         with contextlib.suppress(GitFailed):
             return cls(Path(command.git(place, "rev-parse", "--show-toplevel")), bare=False, slug=slug)
@@ -65,7 +65,7 @@ class Checkout:
             return self.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
         except GitFailed as error:
             raise RunbookError(
-                f"{ref!r} names no commit in {self.path}. Fetch it first, or correct the name."
+                f"{ref!r} names no commit in {self.path}.", "Fetch it first, or correct the name."
             ) from error
 
     def branch_tip(self, branch: str) -> str | None:
@@ -121,8 +121,8 @@ class Checkout:
             name, _, rest = self.git("var", "GIT_COMMITTER_IDENT").partition(" <")
         except GitFailed as error:
             raise RunbookError(
-                f"git does not know who commits in {self.path}. Set it with `git config user.name '…'` "
-                "and `git config user.email '…'`."
+                f"git does not know who commits in {self.path}.",
+                "Set it with `git config user.name '…'` and `git config user.email '…'`.",
             ) from error
         return name, rest.partition(">")[0]
 
@@ -221,8 +221,8 @@ class Checkout:
     def _no_remote(self, remote: str) -> RunbookError:
         names = ", ".join(self.remotes()) or "none"
         return RunbookError(
-            f"{self.path} has no remote named {remote!r}; it has {names}. Add it with `git remote add`, or give "
-            "another as remote."
+            f"{self.path} has no remote named {remote!r}; it has {names}.",
+            "Add it with `git remote add`, or give another as remote.",
         )
 
     # -- changing -----------------------------------------------------------------------------------------------
@@ -273,6 +273,6 @@ def slug_of(url: str) -> str:
     match = _SLUG.search(url)
     if match is None:
         raise RunbookError(
-            f"The remote's URL {command.clean(url)!r} has no owner/name. Set GITHUB_REPOSITORY=owner/name."
+            f"The remote's URL {command.clean(url)!r} has no owner/name.", "Set GITHUB_REPOSITORY=owner/name."
         )
     return f"{match['owner']}/{match['name']}"

@@ -63,7 +63,8 @@ def require(oldest: tuple[int, int] = OLDEST, purpose: str = "The runbook") -> N
     if match and (int(match[1]), int(match[2])) < oldest:
         raise RunbookError(
             f"{purpose} needs git {oldest[0]}.{oldest[1]} or newer; the git on PATH is {output.strip()!r}. Nothing was "
-            "done. Install a newer one, and run the same command again."
+            "done.",
+            "Install a newer one, and run the same command again.",
         )
 
 

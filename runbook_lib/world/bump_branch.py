@@ -132,8 +132,8 @@ def _remote_tip(checkout: Checkout, bump: Bump, warnings: list[str]) -> str | No
         return None
     if bump.publish:
         raise RunbookError(
-            f"{checkout.path} has no remote named {bump.remote!r} to push to; it has "
-            f"{', '.join(remotes) or 'none'}. Set remote to another name."
+            f"{checkout.path} has no remote named {bump.remote!r} to push to; it has {', '.join(remotes) or 'none'}.",
+            "Set remote to another name.",
         )
     return None
 

@@ -27,10 +27,10 @@ def reference(text: str) -> ImageRef:
         try:
             NGC.read(text)
         except RunbookError as error:
-            raise RunbookError(f"{error} For another image, give the full reference.") from error
+            raise RunbookError(str(error), "For another image, give the full reference.") from error
     owners = ", ".join(images) or "no known image"
     example = (images or NGC.images)[0]
-    raise RunbookError(f"{text!r} may be a tag of {owners}. Give the full reference, such as {example}:{text}.")
+    raise RunbookError(f"{text!r} may be a tag of {owners}.", f"Give the full reference, such as {example}:{text}.")
 
 
 def _reads(family: AnyFamily, text: str) -> bool:
@@ -50,7 +50,7 @@ def read(services: Services, text: str) -> Image:
             family, advice = family_of(ref), "Correct the tag or the name."
             if family and ref.tag and _reads(family, ref.tag):
                 advice = newest(registry, family.read(ref.tag), family)
-            raise CannotTell(f"{registry.name} has no image {ref}. {advice}")
+            raise CannotTell(f"{registry.name} has no image {ref}.", advice)
     return image
 
 

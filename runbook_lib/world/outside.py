@@ -68,5 +68,5 @@ class World:
     def forge(self) -> Forge:
         """GitHub.  Raises RunbookError without a token."""
         if self.github is None:
-            raise RunbookError("GitHub cannot be queried without a token. Set GITHUB_TOKEN, then run again.")
+            raise RunbookError("GitHub cannot be queried without a token.", "Set GITHUB_TOKEN, then run again.")
         return self.github

@@ -33,8 +33,9 @@ def choose(checkout: Checkout, pins: str = "", refs: Sequence[str] = ()) -> Repo
         known = ", ".join(map(short, REPOSITORIES))
         raise CannotTell(
             f"{checkout.path} is a clone of {' and '.join(sorted(names))}, whose pins are unknown, and it has no "
-            f"{FILE}. Draft one with `runbook pins find --write {checkout.path}`; or, for a renamed "
-            f"fork, set RUNBOOK_PINS to the original: one of {known}."
+            f"{FILE}.",
+            f"Draft one with `runbook pins find --write {checkout.path}`; or, for a renamed "
+            f"fork, set RUNBOOK_PINS to the original: one of {known}.",
         )
     return MEGATRON_LM
 
@@ -71,12 +72,12 @@ def _named(checkout: Checkout, pins: str) -> Repository:
     path = Path(pins).expanduser()
     if "/" not in pins and not path.suffix and not os.path.exists(path):
         names = ", ".join(map(short, REPOSITORIES))
-        raise RunbookError(f"pins={pins!r} is not a known repository. Choose one of {names}, or give a file.")
+        raise RunbookError(f"pins={pins!r} is not a known repository.", f"Choose one of {names}, or give a file.")
     try:
         text = read_named(path).decode("utf-8")
     except (OSError, ValueError) as error:  # not UTF-8, or an impossible file name
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise RunbookError(f"The pins file {pins} cannot be read: {reason}. Correct the parameter pins.") from error
+        raise RunbookError(f"The pins file {pins} cannot be read: {reason}.", "Correct the parameter pins.") from error
     return _declared(checkout, text, pins)
 
 
