@@ -26,8 +26,8 @@ _MEDIAN_ERROR = 1.2533
 _OWN_NOISE = 20.0
 _NO_SHIFT = ("num-zeros",)
 LOSS, BASELINES = "loss", "baselines"
-#: The minimum share of files with changed losses for one common decision, and how far apart their changes may be.
-_LOSS_SHARE, _ALIKE = 0.5, 0.05
+#: The minimum share of files with changed losses for one common decision.
+_LOSS_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -202,12 +202,8 @@ def common_reasons(reasons: Mapping[str, Sequence[ReviewReason]], judgements: Se
         if kind == LOSS:
             total = max(trained[platform], len(found))
             least = max(COMMON, math.ceil(_LOSS_SHARE * total))
-            if len(found) < least:
-                continue
-            tails = {it.file: max((loss.tail for loss in it.losses.values()), key=abs, default=0.0) for it in found}
-            centre, metric, family = median(tails.values()), "lm loss", ""
-            found = [it for it in found if abs(tails[it.file] - centre) <= _ALIKE]
-            ratio, least = 1 + centre, COMMON
+            sizes = [max((loss.size for loss in it.losses.values()), key=abs, default=0.0) for it in found]
+            ratio, metric, family = 1 + median(sizes), "lm loss", ""
         p_value = _binomial_tail(len(found), total, PRIORS.stopped.get(kind, PRIORS.stopped[""]))
         if len(found) >= least and p_value < SIGNIFICANT:
             files = tuple(judgement.file for judgement in found)

@@ -154,26 +154,6 @@ def test_a_wrong_loss_leaves_the_envelope(arguments, beyond):
     assert (change.excess > 1) == beyond
 
 
-@pytest.mark.parametrize(
-    ("factors", "grouped"),
-    [
-        ([1.1] * 10, 10),
-        ([1.1] * 9 + [0.9], 9),  # which is decided by itself
-        ([1.1, 0.9, 1.3, 0.7, 1.2], 0),
-        ([1.1], 0),
-    ],
-)
-def test_losses_that_changed_alike_are_one_decision(factors, grouped):
-    judged = [
-        replace(judgement, losses={"lm loss": loss_change(*loss(factor))})
-        for judgement, factor in zip(files(near(1.0, len(factors))), factors, strict=True)
-    ]
-    verdicts = judge_all(judged)
-    assert [(it.id, len(it.files)) for it in verdicts.groups] == [("dgx_h100/lm-loss", grouped)] * (grouped > 0)
-    alone = len(factors) - grouped
-    assert [it.verdict for it in verdicts.judgements] == ["refresh"] * grouped + ["held back"] * alone
-
-
 @given(
     st.lists(st.floats(1e-300, 1e300), max_size=30),
     st.lists(st.floats(1e-300, 1e300), max_size=20),
