@@ -177,7 +177,8 @@ def _digest(services: Services, bump: Bump) -> str:
     if image is None:
         raise CannotTell(
             f"The pins include a digest, but the registry has no image {reference}, so there is no new "
-            "digest to write. Correct the tag."
+            "digest to write.",
+            "Correct the tag.",
         )
     return image.digest
 

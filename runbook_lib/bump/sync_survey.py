@@ -276,7 +276,7 @@ def _resolve(place: Path, refs: Sequence[str], notes: list[str]) -> list[tuple[s
             notes += [note] if note else []
             names[full] = (names.get(full, (ref,))[0], False)
     if not names:
-        raise CannotTell("The refs exclude every branch. Name one to check.")
+        raise CannotTell("The refs exclude every branch.", "Name one to check.")
     commits = blobs.commits(place, names)
     resolved: dict[tuple[str, str], bool] = {}
     for full, (name, globbed) in names.items():

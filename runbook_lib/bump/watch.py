@@ -138,8 +138,8 @@ def _hold(image: ImageRef, rules: WatchRules, options: WatchOptions) -> str:
         described = registry.image(image.tag or "")
     if described is None or described.built is None:
         raise CannotTell(
-            f"{image} does not say when it was built, so its cool-down cannot be judged. Set a hold for it, or "
-            "cool-down 0."
+            f"{image} does not say when it was built, so its cool-down cannot be judged.",
+            "Set a hold for it, or cool-down 0.",
         )
     end = described.built + timedelta(days=rules.cool_down)
     if options.today >= end:

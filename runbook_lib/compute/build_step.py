@@ -103,8 +103,8 @@ class VersionsMatch:
         image = engines.image_id(self.engine, self.image)
         if not image:
             raise CannotTell(
-                f"{self.engine} cannot find {self.image}: its builder stores images elsewhere. Use the engine's own "
-                "builder (`docker buildx use default`), and run the same command again."
+                f"{self.engine} cannot find {self.image}: its builder stores images elsewhere.",
+                "Use the engine's own builder (`docker buildx use default`), and run the same command again.",
             )
         print(f"Checking the versions in {self.image}, {image}.")
         self._found[:] = smoke.judge(self.claims, engines.inside(self.engine, image, smoke.COMMAND, smoke.LIMIT))
@@ -129,7 +129,7 @@ class BuildImage:
         Raises RunbookError for invalid parameters, CannotTell like ``build_plan.plan``.
         """
         if self.how not in HOW:
-            raise RunbookError(f"how={self.how!r} is invalid. Choose {' or '.join(HOW)}. Nothing was built.")
+            raise RunbookError(f"how={self.how!r} is invalid.", f"Choose {' or '.join(HOW)}. Nothing was built.")
         checkout, repository, pulled = world.checkout, bump.repository, ""
         checkout.require_work_tree()
         texts = checkout.read(build_plan.paths(repository))

@@ -68,6 +68,7 @@ def internal_image(url: str | None, repository: Repository, image_type: ImageTyp
     if "." not in host:
         raise CannotTell(
             f"The URL {url[:200]!r} of the remote {GITLAB_REMOTE!r} has no host such as gitlab.example.com, so "
-            "the registry of the internal images is unknown. Correct it (`git remote set-url`), or build the image."
+            "the registry of the internal images is unknown.",
+            "Correct it (`git remote set-url`), or build the image.",
         )
     return ImageRef(host, _INTERNAL_IMAGE, tag="main")

@@ -60,7 +60,9 @@ def container_sign(env: Mapping[str, str], exists: Callable[[str], bool]) -> str
 def choose_place(name: str, machine: Machine) -> PlaceName:
     """Return the named place, or without a name the first that this machine has.  Raises RunbookError if unknown."""
     if name and name not in PLACES:
-        raise RunbookError(f"where={name!r} is not one of {', '.join(PLACES)}. Choose one of them, or leave it empty.")
+        raise RunbookError(
+            f"where={name!r} is not one of {', '.join(PLACES)}.", "Choose one of them, or leave it empty."
+        )
     if name:
         return cast(PlaceName, name)
     if machine.container:

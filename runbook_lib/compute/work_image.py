@@ -68,5 +68,7 @@ class WorkImage:
             )
         reference = ImageRef.parse(self.name)
         if reference.digest:
-            raise RunbookError(f"Enroot does not accept digests, but {self.name} has one. Name the image by its tag.")
+            raise RunbookError(
+                f"Enroot does not accept digests, but {self.name} has one.", "Name the image by its tag."
+            )
         return self.name.replace("/", "#", 1)

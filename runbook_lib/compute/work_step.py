@@ -63,7 +63,7 @@ class WorkInside:
         Raises RunbookError for an invalid parameter, Refused for a task that must not be run.
         """
         if self.task not in TASKS:
-            raise RunbookError(f"task={self.task!r} is invalid. Choose one of {', '.join(TASKS)}.")
+            raise RunbookError(f"task={self.task!r} is invalid.", f"Choose one of {', '.join(TASKS)}.")
         takers = [name for name in TASKS if TABLE["tasks"][name].get("arguments")]
         if self.arguments.strip() and self.task not in takers:
             takes_some = f"{', '.join(takers)} do. Leave arguments empty."

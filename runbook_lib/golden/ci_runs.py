@@ -203,8 +203,8 @@ def find_run(github: Forge, text: str, workflow: str = WORKFLOW) -> RequestedRun
     newest = max(runs_of_workflow, key=lambda run: (run.created, run.id), default=None)
     if newest is None:
         raise RunbookError(
-            f"{github.repository} has no run of {workflow or 'CI'} on {branch!r}. Give the URL of a run, a job or "
-            "a pull request, the number of a pull request, or a branch with CI runs."
+            f"{github.repository} has no run of {workflow or 'CI'} on {branch!r}.",
+            "Give the URL of a run, a job or a pull request, the number of a pull request, or a branch with CI runs.",
         )
     return RequestedRun(newest)
 

@@ -89,7 +89,7 @@ def of_folder(folder: Path) -> GoldenFiles:
     roots = [folder / name for name in (FOLDER, PERFORMANCE) if (folder / name).is_dir()] or [folder]
     for root in roots:
         if root.resolve() != folder.resolve() / root.relative_to(folder):
-            raise CannotTell(f"{root} is below a symbolic link, which is not followed. Name the actual folder.")
+            raise CannotTell(f"{root} is below a symbolic link, which is not followed.", "Name the actual folder.")
     contents: dict[str, str] = {}
     try:
         for parent, _, names in itertools.chain.from_iterable(os.walk(root, onerror=_raise) for root in roots):

@@ -186,15 +186,18 @@ def _of_gitlab(state: PullRequestState, run_id: str) -> ChosenRun:
     bump, branch = state.bump, state.branch
     if run_id and not re.fullmatch(r"[0-9]{1,18}", run_id):
         raise RunbookError(
-            f"run_id={run_id!r} is not a pipeline number. Use the number from its URL, …/pipelines/<number>; "
-            "without run_id, the newest pipeline for the bump's commit is used."
+            f"run_id={run_id!r} is not a pipeline number.",
+            "Use the number from its URL, …/pipelines/<number>; "
+            "without run_id, the newest pipeline for the bump's commit is used.",
         )
     if state.pull is None and branch.tip is None:
         return _waiting(state, f"branch {bump.branch}: it does not exist yet", Next.run(notebooks.OPEN_PR))
     head = state.pull.head_sha if state.pull else branch.start
     gitlab = branch.services.second_ci()
     if gitlab is None:
-        raise RunbookError("GITLAB_URL is not set, so no pipeline can be read. Set it to the address of your GitLab.")
+        raise RunbookError(
+            "GITLAB_URL is not set, so no pipeline can be read.", "Set it to the address of your GitLab."
+        )
     pipelines = (gitlab.pipeline(int(run_id)),) if run_id else gitlab.pipelines(head)[:_MOST_PIPELINES]
     if not pipelines:
         start = Next.run("internal-ci", "Start one:", tests="nightly weekly")

@@ -55,9 +55,9 @@ class Bump:
         for name, value in texts.items():
             _require_type(name, value)
         if mode not in get_args(Mode):
-            raise RunbookError(f"The mode {mode!r} is unknown. Choose {', '.join(get_args(Mode))}.")
+            raise RunbookError(f"The mode {mode!r} is unknown.", f"Choose {', '.join(get_args(Mode))}.")
         if image_type not in ("dev", "lts"):
-            raise RunbookError(f"The image type {image_type!r} is unknown. Choose dev or lts.")
+            raise RunbookError(f"The image type {image_type!r} is unknown.", "Choose dev or lts.")
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._/-]*", remote):
             raise RunbookError(f"remote={remote!r} is not a valid git remote name. Examples: origin, fork")
         target = None

@@ -144,7 +144,8 @@ def _of_edition(pins: Sequence[Pin], target: Tag) -> list[Pin]:
         editions = ", ".join(sorted({repr(pin.site.edition) for pin in pins}))
         raise CannotTell(
             f"{target} is of the edition {edition(target)!r}, and the pins of {pins[0].image.name} are of {editions}: "
-            "nothing was planned. Give a tag of one of these."
+            "nothing was planned.",
+            "Give a tag of one of these.",
         )
     others = [pin for pin in chosen if edition(pin.tag) != edition(target)]
     if others and (len(others) < len(chosen) or others[0].site.edition is not None):

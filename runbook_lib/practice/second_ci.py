@@ -115,7 +115,7 @@ class PracticeSecondCi:
         sha = self._copy.resolve(digits[1:]) if len(digits) == 9 else None
         asked = self._all(sha)[int(digits[0], 16) - 1 :] if sha else []
         if sha is None or not asked:
-            raise RunbookError(f"Could not read pipeline {number}: practice does not find it. Check the number.")
+            raise RunbookError(f"Could not read pipeline {number}: practice does not find it.", "Check the number.")
         status = "failed" if any(status == "failed" for _, status, _ in self._builds(sha)) else "success"
         return Pipeline(number, sha, asked[0][0], status, f"{self._pages}/{sha}.html"), asked[0][1]
 

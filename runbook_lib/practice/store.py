@@ -82,7 +82,7 @@ class Store:
                         self._db.execute("DELETE FROM state")
                         self._db.execute("INSERT INTO state VALUES (?)", (after,))
             except sqlite3.OperationalError as error:
-                raise Unreachable(f"The practice forge failed: {error}. Run the same command again.") from error
+                raise Unreachable(f"The practice forge failed: {error}.", "Run the same command again.") from error
             finally:
                 self._entered = False
 

@@ -115,8 +115,8 @@ def attach(root: Path, notebook: Mapping[str, Any]) -> Path:
     folder = find(root, name)
     if folder is None:
         raise RunbookError(
-            f"The notebook names {f'the record {name}, which is not' if name else 'no record that is'} in {root}. Name "
-            "the executed copy that papermill wrote, and the archive with RUNBOOK_AUDIT."
+            f"The notebook names {f'the record {name}, which is not' if name else 'no record that is'} in {root}.",
+            "Name the executed copy that papermill wrote, and the archive with RUNBOOK_AUDIT.",
         )
     run = run_file.read(folder)
     if run["state"] == "running":

@@ -83,9 +83,10 @@ class RecordStore:
             self.git("config", "--get", _MARK)
         except GitFailed as error:
             raise RunbookError(
-                f"{self.root} is the root of another git repository, so no records were written there. Name a folder "
+                f"{self.root} is the root of another git repository, so no records were written there.",
+                f"Name a folder "
                 "of its own with RUNBOOK_AUDIT; if it is the clone of an archive: "
-                f"git -C {shlex.quote(str(self.root))} config {_MARK} true"
+                f"git -C {shlex.quote(str(self.root))} config {_MARK} true",
             ) from error
 
     def head(self) -> str:

@@ -70,8 +70,8 @@ def run_logged(
     path = env.get("PATH", "")
     if shutil.which(command[0], path=path) is None:
         raise RunbookError(
-            f"{command[0]} is not installed here. Install it, or run the command shown above on a machine that has it; "
-            "then run again."
+            f"{command[0]} is not installed here.",
+            "Install it, or run the command shown above on a machine that has it; then run again.",
         )
     # By util-linux; a kernel that is killed cannot end its children.
     setpriv = shutil.which("setpriv", path=path)

@@ -19,7 +19,8 @@ def compose_body(text: str, part: str, section: str = "") -> str:
     if len(begins) != 1 or len(ends) != 1 or begins[0].end() > ends[0].start():
         raise CannotTell(
             "The markers of this tool's part in the pull request's description are damaged or duplicated, so it was "
-            "not changed. Remove the lines `<!-- base-image-runbook:… -->` and the text between them, then run again."
+            "not changed.",
+            "Remove the lines `<!-- base-image-runbook:… -->` and the text between them, then run again.",
         )
     start, end = begins[0].start(), ends[0].end()
     # GitHub's form sends CRLF line endings; ignore that difference.

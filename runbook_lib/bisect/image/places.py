@@ -109,7 +109,7 @@ class SlurmPlace:
 
         (job,) = jobs.follow(self.slurm, [job], {}, wait=True, sleep=pause)
         if not job.over:
-            raise Unreachable(f"Job {job.id} is still {job.word}. Run the same command again to continue.")
+            raise Unreachable(f"Job {job.id} is still {job.word}.", "Run the same command again to continue.")
         if job.state == "TIMEOUT":
             return f"it took longer than {self.request.minutes} minutes"
         is_ended = job.state in ("COMPLETED", "FAILED") and job.code is not None  # else its node may have failed

@@ -34,7 +34,7 @@ class GitLab:
         url, token, project = (env.get(name, "").strip() for name in ("GITLAB_URL", "GITLAB_TOKEN", "GITLAB_PROJECT"))
         self.url = urls.service_address("GITLAB_URL", url, "https://gitlab.example.com")
         if not re.fullmatch(r"[!-~]+", token):
-            raise RunbookError("There is no token for GitLab. Set GITLAB_TOKEN to one with the scope read_api.")
+            raise RunbookError("There is no token for GitLab.", "Set GITLAB_TOKEN to one with the scope read_api.")
         if not re.fullmatch(r"[0-9]+|[\w.-]+(/[\w.-]+)+", project):
             raise RunbookError("GITLAB_PROJECT is not a project's path (group/name) or number.")
         self.name, self._token = project, token
@@ -114,7 +114,7 @@ class GitLab:
                 secret={"PRIVATE-TOKEN": self._token}, content=content, follow=method == "GET",
             )  # fmt: skip
         except NoReply as error:
-            raise Unreachable(f"{problem} cannot be reached: {error}. Try again later.") from error
+            raise Unreachable(f"{problem} cannot be reached: {error}.", "Try again later.") from error
         if not reply.is_success:
             raise self._refusal(problem, reply)
         return replies.build(problem, reply.content, build, "GITLAB_URL"), reply
@@ -122,13 +122,16 @@ class GitLab:
     def _refusal(self, problem: str, reply: httpx.Response) -> RunbookError:
         status = reply.status_code
         if status < 400:
-            return RunbookError(f"{problem} redirects to a different URL. Set GITLAB_URL to that one.")
+            return RunbookError(f"{problem} redirects to a different URL.", "Set GITLAB_URL to that one.")
         if status == 401:
-            return RunbookError(f"{problem} does not accept the token. Renew GITLAB_TOKEN (read_api, to start: api).")
+            return RunbookError(
+                f"{problem} does not accept the token.", "Renew GITLAB_TOKEN (read_api, to start: api)."
+            )
         if status in (403, 404):
             return RunbookError(
-                f"{problem} does not find it, or not for this token (HTTP {status}). Check the number, GITLAB_PROJECT, "
-                "and that the token has the scope read_api; to start pipelines api, and the role Developer or higher."
+                f"{problem} does not find it, or not for this token (HTTP {status}).",
+                "Check the number, GITLAB_PROJECT, "
+                "and that the token has the scope read_api; to start pipelines api, and the role Developer or higher.",
             )
         if status in (400, 409, 422):
             message = " ".join(_message(reply.content).replace(self._token, "***").split())[:300].rstrip(".")

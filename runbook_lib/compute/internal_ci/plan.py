@@ -37,7 +37,7 @@ def variables(tests: str) -> dict[str, str]:
     if not tests:
         return chosen
     if tests not in SCOPES:
-        raise RunbookError(f"tests={tests!r} is not a scope of the internal pipeline. Choose {', '.join(SCOPES)}.")
+        raise RunbookError(f"tests={tests!r} is not a scope of the internal pipeline.", f"Choose {', '.join(SCOPES)}.")
     chosen |= {"FUNCTIONAL_TEST": "yes", "FUNCTIONAL_TEST_SCOPE": tests}
     chosen |= {"FUNCTIONAL_TEST_REPEAT": "5", "FUNCTIONAL_TEST_CASES": "all"}
     if tests in _LONG:

@@ -285,7 +285,8 @@ def _read_destination(facts: PipelineFacts) -> Destination:
     if url is None:
         raise RunbookError(
             f"{checkout.path} has no remote named {GITLAB_REMOTE!r}, which is the internal GitLab; it has "
-            f"{', '.join(checkout.remotes()) or 'none'}. Add it with `git remote add {GITLAB_REMOTE} ADDRESS`."
+            f"{', '.join(checkout.remotes()) or 'none'}.",
+            f"Add it with `git remote add {GITLAB_REMOTE} ADDRESS`.",
         )
     project, parts = parse_remote(url), urlsplit(url)
     host = parts.netloc.rpartition("@")[2] if parts.scheme == "https" else project.host

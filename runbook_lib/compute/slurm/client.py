@@ -120,7 +120,7 @@ class Slurm:
             )  # fmt: skip
         except FileNotFoundError as error:
             raise RunbookError(
-                f"{program} is not installed on this machine. Run this where jobs are submitted: on a login node."
+                f"{program} is not installed on this machine.", "Run this where jobs are submitted: on a login node."
             ) from error
         except subprocess.TimeoutExpired as error:
             raise Unreachable(f"{program} did not answer within {LIMIT:.0f} seconds.") from error
@@ -131,8 +131,9 @@ class Slurm:
             raise Unreachable(f"Slurm's controller cannot be reached: {program} reports {message!r}.")
         if process.returncode and _NO_CLUSTER.search(message):
             raise RunbookError(
-                f"{program} finds no settings of a cluster on this machine ({message!r}). Run this where you can "
-                "submit jobs: on a login node of the cluster, or where SLURM_CONF names its slurm.conf."
+                f"{program} finds no settings of a cluster on this machine ({message!r}).",
+                "Run this where you can "
+                "submit jobs: on a login node of the cluster, or where SLURM_CONF names its slurm.conf.",
             )
         if process.returncode:
             command = f"{program} {' '.join(arguments)[:200]}"

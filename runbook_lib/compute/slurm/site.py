@@ -80,7 +80,7 @@ def read_site(named: str, checkout: Path, env: Mapping[str, str] = os.environ) -
         text = read_named(Path(named).expanduser()).decode("utf-8", "replace")
     except (OSError, ValueError) as error:  # ValueError: an impossible file name
         raise RunbookError(
-            f"The site file {named!r} cannot be read: {error}. Correct site, or RUNBOOK_SITE."
+            f"The site file {named!r} cannot be read: {error}.", "Correct site, or RUNBOOK_SITE."
         ) from error
     return parse(text, named, str(checkout))
 
@@ -96,7 +96,8 @@ def parse(text: str, origin: str, checkout: str) -> Site:
     if reserved := [each for each in values.get("options", ()) if each.partition("=")[0] in _RESERVED]:
         raise RunbookError(
             f"The option {reserved[0]!r} in the site file {origin} cannot be passed to sbatch: it follows from the "
-            "recipe and the other settings. Remove it."
+            "recipe and the other settings.",
+            "Remove it.",
         )
     session = _session(values, origin)
     image = values.get("image", "")

@@ -46,7 +46,7 @@ class PullKey:
     def require(self, github: Forge) -> Pull:
         """Return it.  Raises CannotTell if there is none."""
         if (pull := self.find(github)) is None:
-            raise CannotTell(f"No pull request from {self.head} into {self.base} is open. Run again.")
+            raise CannotTell(f"No pull request from {self.head} into {self.base} is open.", "Run again.")
         return pull
 
 
