@@ -154,7 +154,6 @@ def test_an_invalid_value_is_named_at_once_and_when_it_is_used(world: PracticeWo
     form = create(tag=TAG)
     for name, wrong, problem in (
         ("base", "a..b", "not a valid branch name"),
-        ("base", "nope", "does not exist"),
         ("repo", str(tmp_path / "none"), "There is no folder"),
         ("repo", "~nobody-at-all/x", "~nobody-at-all"),
         ("tag", " 26.04-PY3", "did you mean &#x27;26.04-py3&#x27;?"),

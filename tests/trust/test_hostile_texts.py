@@ -122,7 +122,7 @@ def every_pair(text: str) -> None:
 def quarantined(text: str) -> None:
     rows.problems(rows.rows("tests/test_utils/recipes/x.yaml", text))
     target = targets.target_of(Decision("broken", "gpt/case@dgx_h100", "why"), "dev")
-    quarantine.mark("tests/test_utils/recipes/x.yaml", text, [target], 1)
+    quarantine.mark("tests/test_utils/recipes/x.yaml", text, target, 1)
 
 
 #: What reads the text, and where it looks for a value.
