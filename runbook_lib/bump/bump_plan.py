@@ -80,10 +80,13 @@ class PlannedBump:
     @property
     def platforms(self) -> list[dict[str, str]]:
         """The image for each platform: digest, download size in GB, and reported versions."""
-        names = ("CUDA_VERSION", "CUDNN_VERSION", "NCCL_VERSION", "PYTORCH_VERSION", "CUDA_DRIVER_VERSION")
+        shown = {
+            "CUDA": "CUDA_VERSION", "cuDNN": "CUDNN_VERSION", "NCCL": "NCCL_VERSION", "PyTorch": "PYTORCH_VERSION",
+            "driver": "CUDA_DRIVER_VERSION",
+        }  # fmt: skip
         rows = []
         for name, platform in sorted(self.image.platforms.items()) if self.image else ():
-            versions = {variable: platform.env.get(variable, "") for variable in names}
+            versions = {component: platform.env.get(variable, "") for component, variable in shown.items()}
             rows.append({"platform": name, "digest": platform.digest, "GB": f"{platform.size / 1e9:.2f}"} | versions)
         return rows
 
