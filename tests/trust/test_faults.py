@@ -24,7 +24,7 @@ Fault = Callable[[Request, Callable[[], Response]], Response]
 #: How often a person runs a notebook again that says that the network failed.
 _TRIES = 40
 _EVERY = 5  # one in so many requests that read fails
-_SLOW = 4.0  # seconds after which nobody waits for an answer any more
+_SLOW = 2.0  # seconds after which nobody waits for an answer any more
 _LOST = re.compile(r"cannot be reached|has an internal problem|not to be had|did not finish its answer|limits the rate")
 #: Ends git's server for the branch's push, once.
 _HOOK = '#!/bin/sh\nrm "$0"\nkill -9 $PPID\n'
