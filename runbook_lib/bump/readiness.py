@@ -79,6 +79,7 @@ class Requirement:
 UNSEEN = "second-ci-unseen"
 _MARKS = {"met": "✓ met", "missing": "✗ missing", "unknown": "? unknown", "inapplicable": "– does not apply"}
 _LIFT = "Fix the cause, or bump to another image. To lift the hold, remove line {line} of {file}."
+_START = "Start one with internal-ci"
 
 
 @dataclass(frozen=True)
@@ -271,11 +272,10 @@ def _check_gitlab(branch: BumpBranch, pull: Pull) -> Requirement:
             return Requirement("second ci", "missing", f"No pipeline for {short} runs the lts tests.", action)
     pipeline = next(iter(pipelines), None)
     if pipeline is None:
-        start = "Start one with internal-ci"
-        return _gitlab_unseen(bump, f"{short} has no pipeline.", start)
+        return _gitlab_unseen(bump, f"{short} has no pipeline.", _START)
     detail = f"Pipeline {pipeline.id} for {short}: {pipeline.status}. {pipeline.url}"
     if pipeline.status == "skipped":
-        return _gitlab_unseen(bump, detail, "Start one with internal-ci", pipeline.url)
+        return _gitlab_unseen(bump, detail, _START, pipeline.url)
     if pipeline.status == "success":
         return Requirement("second ci", "met", detail, url=pipeline.url)
     action = Next.run(notebooks.GOLDEN_VALUES) if pipeline.status == "failed" else Next.again()
