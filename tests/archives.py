@@ -9,9 +9,9 @@ from typing import Any
 from runbook_lib.record import archive, run_file
 from runbook_lib.record.run_file import Identity, parse_time
 from runbook_lib.record.store import RecordStore
-from runbook_lib.system import provenance
-from runbook_lib.system.clock import stamp
-from runbook_lib.system.files import make_folder, write
+from runbook_lib.world.machine import provenance
+from runbook_lib.world.machine.clock import stamp
+from runbook_lib.world.machine.files import make_folder, write
 
 #: What the whole runbook looked up when it found a bump ready.
 READY = {"inputs": {"requirements": [{"kind": "ci", "state": "met", "evidence": "Run 5.", "blocks": False}]}}

@@ -20,12 +20,12 @@ from runbook_lib.bisect.image.step import BisectImage
 from runbook_lib.bump.run import carry_out
 from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.slurm.site import Session, Site
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice.registry import PracticeRegistry
 from runbook_lib.record.recorder import Recorder
 from runbook_lib.text.notebook_file import NotebookSource
 from runbook_lib.world import bump_branch
+from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.outside import World as Outside
 
 SERVICES: Any = SimpleNamespace(registry=PracticeRegistry)

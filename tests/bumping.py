@@ -24,26 +24,26 @@ from runbook_lib.bump.bump_plan import NO_PLAN, PlannedBump
 from runbook_lib.bump.run import Run, Step
 from runbook_lib.bump.run_ci import RunCi
 from runbook_lib.checks import Check, Next
-from runbook_lib.clients.github.client import GitHub
-from runbook_lib.clients.github.models import Pull
 from runbook_lib.decisions import KINDS, Decision, Decisions
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice import seed
 from runbook_lib.practice.store import ACCOUNTS, ENGINEER, Store
 from runbook_lib.record import decisions, run_file
 from runbook_lib.record.recorder import Recorder
 from runbook_lib.record.run_file import Identity
-from runbook_lib.system import provenance
-from runbook_lib.system.clock import now, stamp
-from runbook_lib.system.files import make_folder, write
-from runbook_lib.transport import http
 from runbook_lib.world import commands
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.conditions import pulls
+from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.github.client import GitHub
+from runbook_lib.world.github.models import Pull
+from runbook_lib.world.machine import provenance
+from runbook_lib.world.machine.clock import now, stamp
+from runbook_lib.world.machine.files import make_folder, write
 from runbook_lib.world.outside import World as Outside
 from runbook_lib.world.ports import Services
 from runbook_lib.world.services import ONLINE
+from runbook_lib.world.transport import http
 
 REPOSITORY = "practice/Megatron-LM"
 BRANCH = "bump/main/dev-26.04-py3"

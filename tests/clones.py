@@ -4,7 +4,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from runbook_lib.git.checkout import Checkout
+from runbook_lib.world.git.checkout import Checkout
 
 
 def git(place: Path, *arguments: str) -> str:

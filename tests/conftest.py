@@ -182,7 +182,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> None:
 def no_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """A registry that refuses connections, and is not asked again."""
     monkeypatch.setenv("RUNBOOK_REGISTRY", "http://127.0.0.1:9")
-    monkeypatch.setattr("runbook_lib.transport.http.PAUSES", ())
+    monkeypatch.setattr("runbook_lib.world.transport.http.PAUSES", ())
 
 
 @pytest.fixture(autouse=True)
@@ -205,7 +205,7 @@ def _parsed_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     """Parses artifacts and logs in this process, except in the tests of that: another takes 0.3 s to start."""
     if request.path.stem == "test_parser":
         return
-    from runbook_lib.transport import parser
+    from runbook_lib.world.transport import parser
 
     running: list[parser.Parser[Any, Any]] = []
 

@@ -11,10 +11,10 @@ import httpx
 import pytest
 from local_server import answering
 
-from runbook_lib.clients.gitlab.models import NoSuchRef, Pipeline
 from runbook_lib.errors import RunbookError
-from runbook_lib.transport.web import Web
+from runbook_lib.world.gitlab.models import NoSuchRef, Pipeline
 from runbook_lib.world.ports import SecondCi
+from runbook_lib.world.transport.web import Web
 
 TOKEN = "secret-of-gitlab"
 

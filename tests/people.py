@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from runbook_lib.clients.github.models import Comment, GitHubRepository, Issue, Pull
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice.forge import NORMAL, PracticeForge
 from runbook_lib.practice.git import BareRepository
 from runbook_lib.practice.runs import PracticeRefusal
 from runbook_lib.practice.store import ACCOUNTS, COPY_PR_BOT, PracticeAccount, Record, Store, transactions
+from runbook_lib.world.github.models import Comment, GitHubRepository, Issue, Pull
 
 STRANGER = PracticeAccount("outside-contributor", "Outside Contributor")
 ACTIONS_BOT = PracticeAccount("github-actions[bot]", "github-actions", bot=True)

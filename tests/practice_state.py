@@ -3,9 +3,9 @@
 import hashlib
 from contextlib import suppress
 
-from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.notebook.begin import LOCK
 from runbook_lib.practice import PracticeWorld
+from runbook_lib.world.github.errors import NotAllowed
 
 
 def fingerprint(world: PracticeWorld) -> str:

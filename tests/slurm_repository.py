@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from runbook_lib.recipes.file_names import FOLDER
+from runbook_lib.text.recipes.file_names import FOLDER
 
 _LAUNCH = (
     'uv run --no-sync python -m torch.distributed.run --nnodes="$NNODES" --nproc-per-node="$GPUS_PER_NODE" '

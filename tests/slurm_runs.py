@@ -9,7 +9,7 @@ from runbook_lib.compute.slurm.batch_files import job_files
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.jobs import SlurmJob
 from runbook_lib.compute.slurm.site import Site
-from runbook_lib.recipes.workloads import Workload
+from runbook_lib.compute.workloads import Workload
 
 Planned = Sequence[tuple[SlurmJob, Mapping[Path, str]]]
 

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = ROOT / "runbook_lib"
 
 #: Tokens of the library, `environment/` and the notebooks' code.
-MOST_PRODUCT_TOKENS = 261_000
+MOST_PRODUCT_TOKENS = 261_100
 MOST_TEST_LINES = 34_500
 
 #: Layout, comments and docstrings are free, so denser lines gain nothing.

@@ -10,8 +10,8 @@ from bumping import World, git, world
 from registry_server import RegistryServer, content
 
 from runbook_lib.bump.watch import WatchOptions, WatchResult, watch
-from runbook_lib.clients.github.models import Pull
 from runbook_lib.practice.registry import months
+from runbook_lib.world.github.models import Pull
 from runbook_lib.world.services import ONLINE
 
 TODAY = date(2026, 6, 1)

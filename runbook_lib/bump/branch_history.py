@@ -15,20 +15,20 @@ from pathlib import Path
 from runbook_lib import display
 from runbook_lib.bump.bump_plan import plan_commit
 from runbook_lib.checks import Check, Next
-from runbook_lib.clients.github.models import Pull
 from runbook_lib.decisions import FOREIGN, Decision
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.git import commit_changes
-from runbook_lib.git.commit_changes import Commit
 from runbook_lib.model import Outcome, Plan, Question
-from runbook_lib.recipes.file_names import has_values
-from runbook_lib.recipes.rows import FOLDER as RECIPES
 from runbook_lib.record import archive
 from runbook_lib.text.lists import capitalized, join_first
+from runbook_lib.text.recipes.file_names import has_values
+from runbook_lib.text.recipes.rows import FOLDER as RECIPES
 from runbook_lib.text.redact import Redactor
 from runbook_lib.text.sanitize import visible
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.conditions.commits import CommitKind
+from runbook_lib.world.git import commit_changes
+from runbook_lib.world.git.commit_changes import Commit
+from runbook_lib.world.github.models import Pull
 from runbook_lib.world.outside import World
 
 #: More commits than this cannot be reviewed; copy-pr-bot does not trust a branch with 250.

@@ -6,10 +6,10 @@ Their filters of branches and paths are left to the reader: GitHub alone knows h
 from pathlib import PurePosixPath
 
 from runbook_lib.errors import CannotTell
-from runbook_lib.git import commit_changes
 from runbook_lib.text import yaml_spans
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import head_of
+from runbook_lib.world.git import commit_changes
 
 _FOLDER = ".github/workflows"
 _PULL_REQUEST = ("pull_request", "pull_request_target")

@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Iterable
 
 from runbook_lib import notebooks
-from runbook_lib.clients.gitlab.models import Pipeline
 from runbook_lib.compute.internal_ci.plan import SCOPES
-from runbook_lib.git import commit_changes
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import LTS
-from runbook_lib.recipes import rows
+from runbook_lib.text.recipes import rows
 from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.git import commit_changes
+from runbook_lib.world.gitlab.models import Pipeline
 from runbook_lib.world.ports import SecondCi
 
 #: The environment's name in recipes, GitLab bridges and golden file names.

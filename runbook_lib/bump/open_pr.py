@@ -7,10 +7,8 @@ from runbook_lib.bump import branch_history, bump_plan, lts_validation
 from runbook_lib.bump.bump_plan import NO_PLAN, PlannedBump, plan_commit
 from runbook_lib.bump.pull_request_body import TEMPLATES, fill_in, part
 from runbook_lib.checks import Check, Evidence, Next
-from runbook_lib.clients.github.models import Pull
 from runbook_lib.decisions import Decision
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.git.commits import merged_tree
 from runbook_lib.images import months
 from runbook_lib.model import Condition, Outcome, Plan
 from runbook_lib.pins.bump import Bump
@@ -24,6 +22,8 @@ from runbook_lib.world.bump_branch import BumpBranch, commit_titles
 from runbook_lib.world.bump_pull import find_pull, head_of, is_mine, named_in, open_for
 from runbook_lib.world.conditions.commits import BranchTip, Committed, Merged, Pushed
 from runbook_lib.world.conditions.pulls import Described, Labelled, PullKey, PullOpen
+from runbook_lib.world.git.commits import merged_tree
+from runbook_lib.world.github.models import Pull
 from runbook_lib.world.outside import World
 from runbook_lib.world.ports import Forge
 

@@ -7,8 +7,6 @@ from collections.abc import Set as AbstractSet
 from runbook_lib import display, notebooks
 from runbook_lib.bump import ci_triggers, lts_validation
 from runbook_lib.bump.after_merge.uncovered import changed_files, golden_tests, pipeline_scope
-from runbook_lib.clients.github.ci_status import CiStatus, branch_of, on_base
-from runbook_lib.clients.github.models import Pull, WorkflowJob
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures import quarantines
 from runbook_lib.failures.base_branch import MAX_AGE
@@ -16,6 +14,8 @@ from runbook_lib.golden import coverage
 from runbook_lib.text.lists import join_first
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.commands import command
+from runbook_lib.world.github.ci_status import CiStatus, branch_of, on_base
+from runbook_lib.world.github.models import Pull, WorkflowJob
 from runbook_lib.world.ports import Forge
 from runbook_lib.world.pull_request import PullRequestState
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from runbook_lib import display
 from runbook_lib.checks import Check, Next
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.model import Awaited, Plan, Question
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import join_first
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import head_of
 from runbook_lib.world.conditions.commits import Pushed
+from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.outside import World
 
 #: The exceptions from the policy.

@@ -8,16 +8,16 @@ from runbook_lib.bump import bump_plan, lts_validation, policy, token_scopes
 from runbook_lib.bump.bump_plan import PlannedBump
 from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.errors import RunbookError
-from runbook_lib.git import commit_changes
-from runbook_lib.git.commits import tree_with
 from runbook_lib.images import driver_check
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.plan import PinPlan
-from runbook_lib.recipes import rows
 from runbook_lib.text.edits import diff
+from runbook_lib.text.recipes import rows
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.git import commit_changes
+from runbook_lib.world.git.commits import tree_with
 from runbook_lib.world.outside import World
 from runbook_lib.world.ports import Forge
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 from runbook_lib import display, notebooks
 from runbook_lib.bump import branch_history, ci_run
 from runbook_lib.checks import Check, Evidence, Next
-from runbook_lib.clients.github.ci_status import branch_of
-from runbook_lib.clients.github.models import Pull, WorkflowRun
 from runbook_lib.decisions import Decision
 from runbook_lib.model import Awaited, Condition, Outcome, Plan, Round
 from runbook_lib.pins.bump import Bump
@@ -19,6 +17,8 @@ from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_pull import is_mine
 from runbook_lib.world.conditions.commits import BranchTip, Pushed
 from runbook_lib.world.conditions.pulls import Authorized, PullKey
+from runbook_lib.world.github.ci_status import branch_of
+from runbook_lib.world.github.models import Pull, WorkflowRun
 from runbook_lib.world.outside import World
 from runbook_lib.world.ports import Forge
 from runbook_lib.world.pull_request import PullRequestState, read_state

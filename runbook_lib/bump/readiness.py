@@ -10,9 +10,6 @@ from runbook_lib import display, notebooks
 from runbook_lib.bump import branch_history, lts_validation, policy, sync_survey
 from runbook_lib.bump.people import left_to_people
 from runbook_lib.checks import Next
-from runbook_lib.clients.github.ci_status import CiStatus
-from runbook_lib.clients.github.copy_pr_bot import commands
-from runbook_lib.clients.github.models import Pull
 from runbook_lib.display import View
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures import quarantines
@@ -23,6 +20,9 @@ from runbook_lib.text.lists import join_first
 from runbook_lib.world import ci_progress
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import is_mine
+from runbook_lib.world.github.ci_status import CiStatus
+from runbook_lib.world.github.copy_pr_bot import commands
+from runbook_lib.world.github.models import Pull
 from runbook_lib.world.ports import Forge
 from runbook_lib.world.pull_request import PullRequestState, read_state
 

@@ -15,16 +15,16 @@ from runbook_lib import display
 from runbook_lib.bump import branch_history, policy, push_round
 from runbook_lib.bump.run_ci import RunCi
 from runbook_lib.checks import Check, Next
-from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures.broken_tests.step import BrokenTests
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden.step import GoldenStep
 from runbook_lib.model import Condition, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record import decisions
 from runbook_lib.record.recorder import Recorder
 from runbook_lib.world import bump_branch
+from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.github.errors import NotAllowed
 from runbook_lib.world.outside import World
 from runbook_lib.world.ports import Forge, Services
 from runbook_lib.world.services import ONLINE

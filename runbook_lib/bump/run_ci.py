@@ -8,18 +8,18 @@ from typing import ClassVar
 from runbook_lib import display, notebooks
 from runbook_lib.bump import bump_plan, ci_run, ci_triggers
 from runbook_lib.checks import Check, Evidence, Next, Status
-from runbook_lib.clients.github.ci_status import CiStatus
-from runbook_lib.clients.github.models import Pull
-from runbook_lib.git.commit_changes import list_commits
 from runbook_lib.model import Condition, Effect, Outcome, Plan
 from runbook_lib.pins.bump import Bump
-from runbook_lib.transport import polling
 from runbook_lib.world import bump_branch, ci_progress
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.conditions.commits import BranchTip, Committed, Pushed
 from runbook_lib.world.conditions.pulls import Authorized, PullKey
+from runbook_lib.world.git.commit_changes import list_commits
+from runbook_lib.world.github.ci_status import CiStatus
+from runbook_lib.world.github.models import Pull
 from runbook_lib.world.outside import World
 from runbook_lib.world.pull_request import PullRequestState, read_state
+from runbook_lib.world.transport import polling
 
 #: Seconds to wait for a run to start.
 _START_LIMIT = 15 * 60

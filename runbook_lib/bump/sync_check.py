@@ -10,13 +10,13 @@ from runbook_lib import display, notebooks
 from runbook_lib.bump import bump_plan, sync_survey
 from runbook_lib.bump.sync_survey import Survey
 from runbook_lib.checks import Check, Evidence, Next
-from runbook_lib.git.command import GitFailed, git
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.check import PinVerdict, check_pins, lockstep_tags
 from runbook_lib.text.lists import join_first, shorten
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.git.command import GitFailed, git
 from runbook_lib.world.outside import World
 
 _NAMED = 5  # lines in a sentence

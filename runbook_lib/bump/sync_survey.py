@@ -9,18 +9,18 @@ from typing import Literal
 
 from runbook_lib import display
 from runbook_lib.errors import CannotTell
-from runbook_lib.git import blobs
-from runbook_lib.git.checkout import Checkout
-from runbook_lib.git.command import GitFailed
 from runbook_lib.images.reference import Tag
 from runbook_lib.pins.bump import ImageType
 from runbook_lib.pins.check import PinVerdict, check_pins, outcome
 from runbook_lib.pins.repositories import FILE, MEGATRON_LM, Repository
 from runbook_lib.pins.sites import Texts
-from runbook_lib.system.clock import now
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.plain_text import aligned
 from runbook_lib.world import repository as recognized
+from runbook_lib.world.git import blobs
+from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.git.command import GitFailed
+from runbook_lib.world.machine.clock import now
 
 #: The role whose pins only cause warnings when they differ.
 WARNED = "informational"
@@ -231,7 +231,7 @@ def _texts_at(checkout: Checkout, commits: Iterable[str], paths: Sequence[str]) 
 
 def _overdue(checkout: Checkout, commit: str | None) -> tuple[str, ...]:
     """Return sentences about the quarantines of a commit, or of the work tree, whose review date is past."""
-    from runbook_lib.recipes import quarantine  # only a strict check asks
+    from runbook_lib.text.recipes import quarantine  # only a strict check asks
 
     try:
         found = checkout.git(

@@ -5,8 +5,8 @@ OAuth apps", and the scopes of single operations in its description of the API.
 """
 
 from runbook_lib.checks import Check
-from runbook_lib.clients.github.errors import RIGHTS, scopes
-from runbook_lib.clients.github.models import GitHubRepository
+from runbook_lib.world.github.errors import RIGHTS, scopes
+from runbook_lib.world.github.models import GitHubRepository
 from runbook_lib.world.ports import Forge
 
 NAME = "the token may do what the steps need"

@@ -10,9 +10,7 @@ from papermill.execute import execute_notebook
 
 from runbook_lib import notebooks
 from runbook_lib.bump import bump_plan
-from runbook_lib.clients.github.models import Pull
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.images import driver_check, families
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.pins import check, watch_rules
@@ -21,10 +19,12 @@ from runbook_lib.pins.pins_file import SCHEMA
 from runbook_lib.pins.repositories import Repository
 from runbook_lib.pins.sites import PinnedImage
 from runbook_lib.pins.watch_rules import WatchRules
-from runbook_lib.system import provenance
 from runbook_lib.text.user_file import load_schema
 from runbook_lib.world import bump_branch, commands, repository
 from runbook_lib.world.bump_pull import find_pull, head_of
+from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.github.models import Pull
+from runbook_lib.world.machine import provenance
 from runbook_lib.world.ports import Forge, Services
 
 State = Literal["up to date", "waiting", "open", "new", "needs a person", "cannot tell"]

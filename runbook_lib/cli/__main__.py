@@ -10,7 +10,7 @@ import click
 
 from runbook_lib.cli.command import CANNOT_TELL, ClosedPipe, print_json
 from runbook_lib.errors import RunbookError
-from runbook_lib.system.output import safe_output
+from runbook_lib.world.machine.output import safe_output
 
 #: The module of each command or group, and what the help says of it.
 _COMMANDS = {
@@ -58,7 +58,7 @@ class _Commands(click.Group):
 def _show_version(context: click.Context, _: click.Parameter, given: bool) -> None:
     if not given:
         return
-    from runbook_lib.system.provenance import library
+    from runbook_lib.world.machine.provenance import library
 
     about = library()
     version = f"base-image-runbook {about['version']}"

@@ -17,9 +17,9 @@ from runbook_lib.record import verify as verifying
 from runbook_lib.record.run_file import REPORT, parse_time
 from runbook_lib.record.status import BumpStatus
 from runbook_lib.record.store import RecordStore
-from runbook_lib.system.clock import ago
-from runbook_lib.system.files import read_named
 from runbook_lib.world import commands
+from runbook_lib.world.machine.clock import ago
+from runbook_lib.world.machine.files import read_named
 
 
 @command("status")

@@ -4,8 +4,8 @@ import click
 
 from runbook_lib.bump import sync_survey
 from runbook_lib.cli.command import Answer, command
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.reference import ImageType
+from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.repository import choose
 
 _EXIT = {"in sync": 0, "out of sync": 1, "cannot tell": 2}

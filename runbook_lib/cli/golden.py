@@ -8,13 +8,13 @@ import click
 
 from runbook_lib.cli.command import Answer, command
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import diff as comparison
 from runbook_lib.golden import history, summary
 from runbook_lib.golden.diff import GoldenFiles
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.judge import Verdicts
 from runbook_lib.text.plain_text import plain
+from runbook_lib.world.git.checkout import Checkout
 
 
 @click.group()

@@ -15,8 +15,8 @@ from runbook_lib.cli.command import Answer, command, print_json
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import papermill
 from runbook_lib.record.status import with_steps
-from runbook_lib.system import provenance
 from runbook_lib.text.lists import join_first
+from runbook_lib.world.machine import provenance
 
 _NOTEBOOKS = "runbooks"
 

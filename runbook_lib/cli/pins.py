@@ -10,14 +10,14 @@ import click
 
 from runbook_lib.cli.command import Answer, command
 from runbook_lib.errors import CannotTell, Refused
-from runbook_lib.git.checkout import Checkout
-from runbook_lib.git.command import GitFailed
 from runbook_lib.pins import moves
 from runbook_lib.pins.draft import FoundPin, draft
 from runbook_lib.pins.find import SEARCHED, Place, Source, distinct_tags, lone_tags, places
 from runbook_lib.pins.repositories import FILE
-from runbook_lib.system import files
 from runbook_lib.world import repository as repositories
+from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.git.command import GitFailed
+from runbook_lib.world.machine import files
 
 _MAX_LENGTH = 2**21  # characters of a file
 MOST_PLACES = 10_000  # of a repository

@@ -17,8 +17,8 @@ from runbook_lib.notebook.cards import Card
 from runbook_lib.record import archive, decisions
 from runbook_lib.record.archive import read_records
 from runbook_lib.record.status import BumpStatus, status
-from runbook_lib.system import provenance
 from runbook_lib.world import commands
+from runbook_lib.world.machine import provenance
 
 #: The widest text, the most lines of a log, and the most rows of each.
 _WIDTH, _MOST_LINES, _MOST_ROWS = 100, 6, 2

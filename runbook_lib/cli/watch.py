@@ -8,8 +8,8 @@ import click
 from runbook_lib.bump import watch as watching
 from runbook_lib.bump.watch import WatchResult
 from runbook_lib.cli.command import Answer, command
-from runbook_lib.git.checkout import Checkout
-from runbook_lib.system.clock import now
+from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.machine.clock import now
 from runbook_lib.world.services import ONLINE
 
 

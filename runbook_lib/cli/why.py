@@ -8,14 +8,14 @@ from pathlib import Path
 import click
 
 from runbook_lib.cli.command import Answer, command
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures import failed_jobs, history, read_logs
 from runbook_lib.failures.failure import Failure
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import ci_runs
 from runbook_lib.practice import open_world
 from runbook_lib.record.archive import default
+from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.github.client import GitHub
 
 
 @command("why job.log")

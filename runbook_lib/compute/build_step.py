@@ -15,12 +15,12 @@ from runbook_lib.compute.project import missing_submodules
 from runbook_lib.compute.slurm.site import read_site
 from runbook_lib.compute.tasks import WorkStep, split_words
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.compare import versions
 from runbook_lib.images.reference import Image, ImageRef
 from runbook_lib.model import Condition, Effect, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import join_first
+from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.outside import World
 from runbook_lib.world.ports import Services
 

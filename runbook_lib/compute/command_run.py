@@ -13,10 +13,10 @@ from runbook_lib.compute.tasks import WorkStep
 from runbook_lib.errors import Refused
 from runbook_lib.failures import known_problems
 from runbook_lib.failures.log_lines import clean
-from runbook_lib.git.command import NON_INTERACTIVE
 from runbook_lib.model import Effect
-from runbook_lib.system import subprocess_lines
-from runbook_lib.system.environment import user_environment
+from runbook_lib.world.git.command import NON_INTERACTIVE
+from runbook_lib.world.machine import subprocess_lines
+from runbook_lib.world.machine.environment import user_environment
 from runbook_lib.world.outside import World
 
 _SEARCHED_LINES, _LINE_LENGTH = 2_000, 4_096  # of a command's output, searched for known problems

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Literal
 
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.system.subprocess_lines import capture, output_of
 from runbook_lib.text.redact import Redactor
+from runbook_lib.world.machine.subprocess_lines import capture, output_of
 
 Engine = Literal["docker", "podman", "buildah"]
 #: In the order of preference.

@@ -13,7 +13,7 @@ from typing import Any
 
 from runbook_lib.compute.tasks import FILES, Values
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.git.checkout import Checkout
+from runbook_lib.world.git.checkout import Checkout
 
 PYPROJECT = "pyproject.toml"
 LOCK = "uv.lock"

@@ -15,9 +15,9 @@ from runbook_lib.compute.slurm.site import Session, read_site
 from runbook_lib.compute.tasks import TABLE, TASKS, TaskPlan, Values
 from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
+from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.outside import World
 
 LOG = "work-inside.log"

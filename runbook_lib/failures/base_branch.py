@@ -13,10 +13,10 @@ from functools import cache
 from typing import Literal
 
 from runbook_lib import display
-from runbook_lib.clients.github.ci_status import branch_of, on_base, platform_of
-from runbook_lib.clients.github.models import WorkflowJob, WorkflowRun
 from runbook_lib.failures.failure import Failure
 from runbook_lib.golden.ci_runs import BAD
+from runbook_lib.world.github.ci_status import branch_of, on_base, platform_of
+from runbook_lib.world.github.models import WorkflowJob, WorkflowRun
 from runbook_lib.world.ports import Forge
 
 #: How much older than the run evidence may be: about 14 pull requests merge a day.

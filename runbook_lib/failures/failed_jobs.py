@@ -6,8 +6,6 @@ from functools import partial
 from pathlib import Path
 
 from runbook_lib import display
-from runbook_lib.clients.github.ci_status import platform_of
-from runbook_lib.clients.github.models import Issue, WorkflowJob
 from runbook_lib.display import View
 from runbook_lib.failures import history, read_logs
 from runbook_lib.failures.base_branch import BaseResult, Comparison, other_cause
@@ -17,6 +15,8 @@ from runbook_lib.golden import ci_runs, match_artifacts
 from runbook_lib.golden.ci_runs import RequestedRun, failed
 from runbook_lib.golden.collect import GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob
+from runbook_lib.world.github.ci_status import platform_of
+from runbook_lib.world.github.models import Issue, WorkflowJob
 from runbook_lib.world.ports import Forge, SecondCi
 
 #: Maximum number of characters of a cause in a table; the evidence below is complete.

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 
 from runbook_lib import display
 from runbook_lib.checks import Check, Evidence, Next
-from runbook_lib.clients.github import ci_status
-from runbook_lib.clients.github.models import Pull, WorkflowRun
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.failures import failed_jobs
-from runbook_lib.git.checkout import Checkout, slug_of
 from runbook_lib.golden import ci_runs
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
-from runbook_lib.recipes.ci_selection import WORKFLOW_FILE, select_tests
 from runbook_lib.text.lists import join_first
+from runbook_lib.text.recipes.ci_selection import WORKFLOW_FILE, select_tests
+from runbook_lib.world.git.checkout import Checkout, slug_of
+from runbook_lib.world.github import ci_status
+from runbook_lib.world.github.models import Pull, WorkflowRun
 from runbook_lib.world.outside import World
 from runbook_lib.world.ports import Forge
 from runbook_lib.world.repository import choose

@@ -10,16 +10,16 @@ from functools import cached_property
 
 from runbook_lib.decisions import Decision, Kind
 from runbook_lib.errors import CannotTell, Refused, RunbookError
-from runbook_lib.git.command import GitFailed
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import LaunchScripts
-from runbook_lib.recipes import rows as recipes
-from runbook_lib.recipes import unit_tests
-from runbook_lib.recipes.quarantine import BROKEN, QuarantinedRow, comment_of, gating_scopes
-from runbook_lib.recipes.rows import RecipeRow
-from runbook_lib.recipes.targets import Target, resolve, target_of
 from runbook_lib.text.edits import Edit
+from runbook_lib.text.recipes import rows as recipes
+from runbook_lib.text.recipes import unit_tests
+from runbook_lib.text.recipes.quarantine import BROKEN, QuarantinedRow, comment_of, gating_scopes
+from runbook_lib.text.recipes.rows import RecipeRow
+from runbook_lib.text.recipes.targets import Target, resolve, target_of
 from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.git.command import GitFailed
 from runbook_lib.world.ports import Forge
 
 UNIT_TESTS = "tests/unit_tests"

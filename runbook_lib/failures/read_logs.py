@@ -27,13 +27,13 @@ from runbook_lib.failures.failure import FailedJob, Failure
 from runbook_lib.failures.log_scanner import Scanner
 from runbook_lib.failures.log_summary import LogSummary
 from runbook_lib.text.redact import Redactor
-from runbook_lib.transport import archives
-from runbook_lib.transport.archives import Archive, LocalFile
-from runbook_lib.transport.downloads import Download, MissingFile
-from runbook_lib.transport.parser import THREADS, Parser, SharedFile
+from runbook_lib.world.transport import archives
+from runbook_lib.world.transport.archives import Archive, LocalFile
+from runbook_lib.world.transport.downloads import Download, MissingFile
+from runbook_lib.world.transport.parser import THREADS, Parser, SharedFile
 
 if TYPE_CHECKING:
-    from runbook_lib.transport.web import Web
+    from runbook_lib.world.transport.web import Web
 
 #: Seconds of the processor for the logs of all jobs: what has been read by then is used.
 SECONDS = 60.0
@@ -100,7 +100,7 @@ def diagnose_all(
 
     A failure reports logs that could not be read.  ``hide`` removes secrets, by default those of this environment.
     """
-    from runbook_lib.transport.web import Web  # its library takes longer to import than most bumps need
+    from runbook_lib.world.transport.web import Web  # its library takes longer to import than most bumps need
 
     hide = hide or Redactor(os.environ).text
     with web or Web() as open_web:

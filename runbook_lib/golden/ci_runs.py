@@ -5,15 +5,15 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from runbook_lib.clients.github.ci_status import WORKFLOW, branch_of
-from runbook_lib.clients.github.models import Artifact, WorkflowJob, WorkflowRun
-from runbook_lib.clients.gitlab.models import Bridge, Pipeline, PipelineJob
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import match_artifacts
 from runbook_lib.golden.collect import CollectionProblem, GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob, TestState, UploadMatch
 from runbook_lib.pins.bump import ImageType
 from runbook_lib.pins.repositories import LIGHTWEIGHT, LTS
+from runbook_lib.world.github.ci_status import WORKFLOW, branch_of
+from runbook_lib.world.github.models import Artifact, WorkflowJob, WorkflowRun
+from runbook_lib.world.gitlab.models import Bridge, Pipeline, PipelineJob
 from runbook_lib.world.ports import Forge, SecondCi
 
 _GITHUB: dict[str, TestState] = {

@@ -11,19 +11,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from runbook_lib.clients.github.models import Artifact
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden import match_artifacts
 from runbook_lib.golden.match_artifacts import FunctionalTestJob, UploadMatch
 from runbook_lib.pins.bump import ImageType
-from runbook_lib.recipes.file_names import FOLDER, GoldenFileName, baseline_of
-from runbook_lib.transport.archives import Archive, Member
-from runbook_lib.transport.downloads import Download
-from runbook_lib.transport.parser import Parser, ProgressReport, SharedFile
+from runbook_lib.text.recipes.file_names import FOLDER, GoldenFileName, baseline_of
+from runbook_lib.world.github.models import Artifact
 from runbook_lib.world.ports import SecondCi
+from runbook_lib.world.transport.archives import Archive, Member
+from runbook_lib.world.transport.downloads import Download
+from runbook_lib.world.transport.parser import Parser, ProgressReport, SharedFile
 
 if TYPE_CHECKING:
-    from runbook_lib.transport.web import Web
+    from runbook_lib.world.transport.web import Web
 
 _MAX_NAME = 200
 
@@ -120,7 +120,7 @@ def collect(
             sentence = f"The job {states.get(job.state, f'was {job.state}')}: its golden values are not used."
             problems.append(CollectionProblem(job.name, sentence, by_job=True))
     requested = [match for match in source.matches if not match.job_ids.isdisjoint(jobs)]
-    from runbook_lib.transport.web import Web  # its library takes longer to import than most bumps need
+    from runbook_lib.world.transport.web import Web  # its library takes longer to import than most bumps need
 
     with web or Web() as open_web:
         reads = _UploadReader(source, open_web, known, jobs.keys()).read_all(requested, progress)

@@ -23,8 +23,10 @@ from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.judge import NO_HISTORY, Verdicts
 from runbook_lib.golden.run_choice import ChosenRun
 from runbook_lib.golden.table import GoldenTable
-from runbook_lib.recipes import rows as recipes
-from runbook_lib.recipes.file_names import (
+from runbook_lib.record import archive
+from runbook_lib.text.edits import Edit
+from runbook_lib.text.recipes import rows as recipes
+from runbook_lib.text.recipes.file_names import (
     FOLDER,
     PERFORMANCE,
     baseline_of,
@@ -33,9 +35,7 @@ from runbook_lib.recipes.file_names import (
     path_of,
     short_name,
 )  # fmt: skip
-from runbook_lib.recipes.rows import RecipeRow
-from runbook_lib.record import archive
-from runbook_lib.text.edits import Edit
+from runbook_lib.text.recipes.rows import RecipeRow
 from runbook_lib.world.bump_branch import BumpBranch
 
 #: Seconds between two lines of progress.

@@ -12,8 +12,8 @@ from typing import Literal
 
 from runbook_lib import notebooks
 from runbook_lib.golden.match_artifacts import FunctionalTestJob
-from runbook_lib.recipes.file_names import GoldenFileName
-from runbook_lib.recipes.rows import RecipeRow
+from runbook_lib.text.recipes.file_names import GoldenFileName
+from runbook_lib.text.recipes.rows import RecipeRow
 
 #: GitHub's tiers by scope; all other scopes run on GitLab, or only when named.
 GITHUB = {"mr-github-slim": "L0", "mr-github": "L1", "L0": "L0", "L1": "L1"}

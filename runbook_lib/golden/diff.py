@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.git.blobs import read_blobs
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import summary
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.judge import NO_HISTORY, Verdicts
 from runbook_lib.golden.table import GoldenTable
 from runbook_lib.golden.values import MAX_BYTES
-from runbook_lib.recipes.file_names import (
+from runbook_lib.text.recipes.file_names import (
     FOLDER,
     PERFORMANCE,
     GoldenFileName,
@@ -24,6 +22,8 @@ from runbook_lib.recipes.file_names import (
     is_baseline,
     short_name,
 )  # fmt: skip
+from runbook_lib.world.git.blobs import read_blobs
+from runbook_lib.world.git.checkout import Checkout
 
 LINT = "tools/check_golden_values.py"
 _PLACES = (FOLDER, PERFORMANCE, LINT)

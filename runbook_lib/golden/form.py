@@ -17,7 +17,7 @@ from runbook_lib.golden.baselines import Baseline
 from runbook_lib.golden.ci_rules import ComparisonConfig
 from runbook_lib.golden.measure import LossChange, Measure, cost_changes, is_loss, loss_change, measure
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, Steps, parse
-from runbook_lib.recipes.file_names import is_baseline
+from runbook_lib.text.recipes.file_names import is_baseline
 
 Verdict = Literal["unchanged", "refresh", "ambiguous", "held back", "refused"]
 #: Verdicts that prevent a file from being written until a person, or another run, has decided.

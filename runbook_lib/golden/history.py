@@ -14,13 +14,13 @@ from pathlib import Path
 import platformdirs
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.git.blobs import read_objects
-from runbook_lib.git.checkout import Checkout
-from runbook_lib.git.file_versions import file_versions
 from runbook_lib.golden.measure import PRIORS, cost_changes, is_loss, loss_change
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, parse
-from runbook_lib.recipes.file_names import FOLDER, GoldenFileName
-from runbook_lib.system.files import make_folder, write
+from runbook_lib.text.recipes.file_names import FOLDER, GoldenFileName
+from runbook_lib.world.git.blobs import read_objects
+from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.git.file_versions import file_versions
+from runbook_lib.world.machine.files import make_folder, write
 
 _FORMAT = 3
 #: The most commits that are read, newest first, and the size in bytes from which a file is left out.

@@ -17,7 +17,7 @@ from runbook_lib.golden.form import STOPPED, Judgement, ReviewReason, Verdict, e
 from runbook_lib.golden.groups import LOSS, SHIFT_LIMIT, Deviation, Group, baseline_groups, common_reasons, split
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.noise import NoiseModel, learn
-from runbook_lib.recipes.file_names import is_baseline
+from runbook_lib.text.recipes.file_names import is_baseline
 
 #: The number of standard deviations from which a deviation is held back.
 _LEAST_DEVIATIONS = 2.75

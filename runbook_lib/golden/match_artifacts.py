@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from runbook_lib.clients.github.models import Artifact
-from runbook_lib.recipes.file_names import FOLDER, GoldenFileName, baseline_of
-from runbook_lib.transport.archives import is_safe
+from runbook_lib.text.recipes.file_names import FOLDER, GoldenFileName, baseline_of
+from runbook_lib.world.github.models import Artifact
+from runbook_lib.world.transport.archives import is_safe
 
 TestState = Literal["passed", "failed", "cancelled", "timed out", "skipped", "unfinished"]
 

@@ -12,7 +12,7 @@ from statistics import median
 
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.measure import PRIORS
-from runbook_lib.recipes.file_names import GoldenFileName
+from runbook_lib.text.recipes.file_names import GoldenFileName
 
 #: The minimum number of files for a platform's common shift, and the factor from median deviation to sigma.
 COMMON, SIGMA = 4, 1.4826

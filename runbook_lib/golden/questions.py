@@ -13,7 +13,7 @@ from runbook_lib.golden.judge import Verdicts, least_deviation
 from runbook_lib.golden.table import GoldenTable
 from runbook_lib.golden.values import BadGoldenFile, Steps, parse
 from runbook_lib.model import Question
-from runbook_lib.recipes.file_names import GoldenFileName
+from runbook_lib.text.recipes.file_names import GoldenFileName
 
 #: Maximum number of plots per run; drawing one takes 0.2 s.
 _MOST_PLOTS = 20

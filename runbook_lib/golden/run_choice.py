@@ -7,18 +7,18 @@ from functools import partial
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Next
-from runbook_lib.clients.github.ci_status import WORKFLOW, branch_of, labels_at
-from runbook_lib.clients.github.models import WorkflowRun
-from runbook_lib.clients.gitlab.models import UNDER_WAY
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import ci_runs
 from runbook_lib.golden.collect import GoldenSource
 from runbook_lib.model import Outcome
 from runbook_lib.pins.bump import Bump
-from runbook_lib.recipes.file_names import has_values
 from runbook_lib.text.lists import capitalized
+from runbook_lib.text.recipes.file_names import has_values
 from runbook_lib.world import ci_progress
 from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.github.ci_status import WORKFLOW, branch_of, labels_at
+from runbook_lib.world.github.models import WorkflowRun
+from runbook_lib.world.gitlab.models import UNDER_WAY
 from runbook_lib.world.ports import Forge
 from runbook_lib.world.pull_request import PullRequestState
 

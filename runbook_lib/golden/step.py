@@ -18,10 +18,10 @@ from runbook_lib.golden.coverage import coverage_rows
 from runbook_lib.golden.run_choice import ChosenRun, choose_run
 from runbook_lib.model import Condition, Outcome, Plan, Round
 from runbook_lib.pins.bump import Bump
-from runbook_lib.recipes.file_names import short_name
 from runbook_lib.text.edits import diff
 from runbook_lib.text.lists import join_first
 from runbook_lib.text.markdown import address, code, unlinked
+from runbook_lib.text.recipes.file_names import short_name
 from runbook_lib.world import pull_request
 from runbook_lib.world.bump_branch import look as look_branch
 from runbook_lib.world.bump_pull import is_mine, marked, require_mine

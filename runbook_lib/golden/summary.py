@@ -8,8 +8,8 @@ from runbook_lib.golden.form import Judgement, Verdict
 from runbook_lib.golden.groups import BASELINES, Group
 from runbook_lib.golden.judge import Verdicts
 from runbook_lib.golden.measure import Measure
-from runbook_lib.recipes.file_names import GoldenFileName
 from runbook_lib.text.markdown import code
+from runbook_lib.text.recipes.file_names import GoldenFileName
 
 if TYPE_CHECKING:
     import pandas as pd

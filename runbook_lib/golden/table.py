@@ -14,8 +14,8 @@ from runbook_lib.errors import Refused
 from runbook_lib.golden.form import examine
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.judge import NO_HISTORY, Verdicts, judge_all
-from runbook_lib.recipes.file_names import has_values, path_of
 from runbook_lib.text.edits import Edit
+from runbook_lib.text.recipes.file_names import has_values, path_of
 
 #: The verdicts that a person may overrule.
 _ACCEPTABLE = ("held back", "ambiguous")

@@ -15,7 +15,6 @@ from runbook_lib import display, notebooks
 from runbook_lib.bump.run import Run
 from runbook_lib.decisions import Decisions
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.notebook import outputs, place, recording, session
 from runbook_lib.notebook.parameters import passed
 from runbook_lib.pins.bump import Bump, default_mode
@@ -23,8 +22,9 @@ from runbook_lib.practice import PracticeWorld
 from runbook_lib.record import archive, decisions
 from runbook_lib.record.recorder import Recorder
 from runbook_lib.record.run_file import Identity
-from runbook_lib.system.files import locked
 from runbook_lib.world import repository
+from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.machine.files import locked
 
 #: The lock in a checkout's git folder, and the variable that says that the parent of this process has it.
 LOCK, LOCKED = "base-image-runbook.lock", "RUNBOOK_LOCKED"

@@ -17,7 +17,7 @@ from typing import Any
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import session
 from runbook_lib.record import archive
-from runbook_lib.system import provenance
+from runbook_lib.world.machine import provenance
 
 #: A run, as its record has it.
 Run = Mapping[str, Any]

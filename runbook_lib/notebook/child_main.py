@@ -9,7 +9,7 @@ from typing import Any
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import begin, place
 from runbook_lib.notebook.papermill import cancelled_by_signals
-from runbook_lib.system import startup
+from runbook_lib.world.machine import startup
 
 
 def main(notebook: str, parameters: Mapping[str, Any], shown: str) -> int:

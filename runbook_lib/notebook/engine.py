@@ -111,8 +111,8 @@ def _print_result(run: Mapping[str, Any] | None, folder: Path | None, message: s
     """Print the result, ``to_error`` if standard output is used for the notebook."""
     from runbook_lib.checks import Next
     from runbook_lib.display import WARNING, mark
-    from runbook_lib.system.output import visible_output
     from runbook_lib.world import commands
+    from runbook_lib.world.machine.output import visible_output
 
     lines = [f"{mark('failed', ())}  {message}"] if message else []
     if run is not None:

@@ -23,8 +23,8 @@ from runbook_lib.notebook.card_widgets import DecisionCards
 from runbook_lib.notebook.child import FollowedRun, Run
 from runbook_lib.notebook.form_target import FormTarget
 from runbook_lib.record.journal import fingerprint
-from runbook_lib.system import startup
 from runbook_lib.text.notebook_file import NotebookSource, Parameter
+from runbook_lib.world.machine import startup
 
 #: Seconds between two reads of a run's record.
 _INTERVAL = 0.2

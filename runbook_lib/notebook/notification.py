@@ -8,8 +8,8 @@ from typing import Any
 from runbook_lib.record.archive import read_records
 from runbook_lib.record.run_file import Identity
 from runbook_lib.record.status import BumpStatus, bump_status
-from runbook_lib.system.notify import Event, notify
 from runbook_lib.world import commands
+from runbook_lib.world.machine.notify import Event, notify
 
 _EVENTS: Mapping[str, Event] = {"waiting": "waiting", "ready": "ready", "failed": "failed", "interrupted": "failed"}
 

@@ -14,9 +14,9 @@ from types import FrameType
 from typing import Any
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.system import startup
 from runbook_lib.text.notebook_file import is_ours
 from runbook_lib.text.redact import Redactor
+from runbook_lib.world.machine import startup
 
 _FAILED, _USAGE, _INTERRUPTED, _TERMINATED = 1, 2, 130, 143
 

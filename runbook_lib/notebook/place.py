@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.practice import PracticeWorld
+from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.ports import Services
 
 

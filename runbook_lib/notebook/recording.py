@@ -11,9 +11,9 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import notification
 from runbook_lib.record import archive, journal, run_file
 from runbook_lib.record.run_file import EXECUTED, JOURNAL, Identity
-from runbook_lib.system import clock, notify, provenance
-from runbook_lib.system.files import cannot_write, write
 from runbook_lib.text.redact import Redactor
+from runbook_lib.world.machine import clock, notify, provenance
+from runbook_lib.world.machine.files import cannot_write, write
 
 #: The variable that the engine sets for the kernel: then the engine closes the record, with the executed notebook.
 ENGINE = "RUNBOOK_ENGINE"

@@ -16,8 +16,8 @@ from runbook_lib.notebook.fields import in_form
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record import archive
 from runbook_lib.record.status import BumpStatus, status
-from runbook_lib.system.clock import ago
 from runbook_lib.world import commands
+from runbook_lib.world.machine.clock import ago
 from runbook_lib.world.outside import World
 
 _BOARD = "runbook-board"

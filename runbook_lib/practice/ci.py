@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from runbook_lib.pins.repositories import LTS
 from runbook_lib.practice import values
-from runbook_lib.recipes import file_names, rows
-from runbook_lib.recipes.rows import RecipeRow
+from runbook_lib.text.recipes import file_names, rows
+from runbook_lib.text.recipes.rows import RecipeRow
 
 WORKFLOW = "CICD Megatron-LM"
 TEST_CASES = file_names.FOLDER

@@ -8,7 +8,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from runbook_lib.clients.github.models import Comment, GitHubRepository, Issue, LabelEvent, Pull
 from runbook_lib.practice import ci, seed
 from runbook_lib.practice.runs import PracticeRefusal, PracticeRuns, moment
 from runbook_lib.practice.store import (
@@ -21,6 +20,7 @@ from runbook_lib.practice.store import (
     transactions,
 )
 from runbook_lib.text.redact import Redactor
+from runbook_lib.world.github.models import Comment, GitHubRepository, Issue, LabelEvent, Pull
 
 REPOSITORY = "practice/Megatron-LM"
 #: Earlier runs of the merge queue: the pull request, and by how many seconds it is older than the world.

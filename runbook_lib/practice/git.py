@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from runbook_lib.git import command
-from runbook_lib.git.blobs import read_blobs
-from runbook_lib.git.command import GitFailed
+from runbook_lib.world.git import command
+from runbook_lib.world.git.blobs import read_blobs
+from runbook_lib.world.git.command import GitFailed
 
 _MERGED = """\
 tree {tree}

@@ -7,12 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from runbook_lib.clients.github.errors import NotAllowed
-from runbook_lib.clients.github.models import Artifact, WorkflowJob, WorkflowRun
 from runbook_lib.practice import ci, evidence
 from runbook_lib.practice.git import BareRepository, read_texts
 from runbook_lib.practice.store import FIRST_ID, Record, Store, transactions
-from runbook_lib.transport.downloads import MissingFile
+from runbook_lib.world.github.errors import NotAllowed
+from runbook_lib.world.github.models import Artifact, WorkflowJob, WorkflowRun
+from runbook_lib.world.transport.downloads import MissingFile
 
 #: Lifetime of artifacts and logs; seconds.
 LIFETIME = 90 * 86400.0

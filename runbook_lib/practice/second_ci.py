@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from runbook_lib.clients.gitlab.models import Bridge, NoSuchRef, Pipeline, PipelineJob
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice import values
 from runbook_lib.practice.ci import scenario
 from runbook_lib.practice.git import BareRepository, read_texts
 from runbook_lib.practice.runs import PracticeRefusal, StoredFile
-from runbook_lib.system import files
 from runbook_lib.text import yaml_spans
+from runbook_lib.world.gitlab.models import Bridge, NoSuchRef, Pipeline, PipelineJob
+from runbook_lib.world.machine import files
 
 _BUILD, _JOB = ".gitlab/stages/01.build.yml", "test:pre_build_image"
 _PINS = ("docker/.ngc_version.dev", "docker/.ngc_version.lts")

@@ -10,10 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from runbook_lib.git.command import git
 from runbook_lib.practice import values
 from runbook_lib.practice.store import ENGINEER
-from runbook_lib.recipes import file_names
+from runbook_lib.text.recipes import file_names
+from runbook_lib.world.git.command import git
 
 #: Incremented whenever a commit of the template or the form of the state changes; a world records its version.
 VERSION = 9

@@ -12,13 +12,13 @@ from pathlib import Path
 import platformdirs
 
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.git import command
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.practice import pages, seed
 from runbook_lib.practice.forge import REPOSITORY, PracticeForge
 from runbook_lib.practice.registry import PracticeRegistry
 from runbook_lib.practice.store import Store
-from runbook_lib.system.files import cannot_write, locked, write
+from runbook_lib.world.git import command
+from runbook_lib.world.machine.files import cannot_write, locked, write
 from runbook_lib.world.ports import SecondCi
 
 REMOTE, COPY = "remote.git", "gitlab.git"

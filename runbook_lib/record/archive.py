@@ -15,7 +15,6 @@ from typing import Any
 import platformdirs
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.git.command import GitFailed
 from runbook_lib.record import journal, report, run_file
 from runbook_lib.record.run_file import (
     CHECKPOINTS,
@@ -29,10 +28,11 @@ from runbook_lib.record.run_file import (
     parse_time,
 )
 from runbook_lib.record.store import RecordStore
-from runbook_lib.system import clock, provenance
-from runbook_lib.system.files import is_draft, locked, make_folder, temporary_folder, write
 from runbook_lib.text.redact import Redactor
 from runbook_lib.text.sanitize import visible
+from runbook_lib.world.git.command import GitFailed
+from runbook_lib.world.machine import clock, provenance
+from runbook_lib.world.machine.files import is_draft, locked, make_folder, temporary_folder, write
 
 INTERRUPTED = "The run was interrupted: its process was stopped, or the machine went down."
 #: The lock in the git folder, held while the index is written.

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from runbook_lib.decisions import FOREIGN, KINDS, Decision, Decisions, Kind
 from runbook_lib.errors import RunbookError
-from runbook_lib.system import provenance
-from runbook_lib.system.clock import now, stamp
-from runbook_lib.system.files import locked, make_folder, read_bounded, write
 from runbook_lib.text import user_file
 from runbook_lib.text.redact import Redactor
 from runbook_lib.text.user_file import Keys, UserFile
+from runbook_lib.world.machine import provenance
+from runbook_lib.world.machine.clock import now, stamp
+from runbook_lib.world.machine.files import locked, make_folder, read_bounded, write
 
 if TYPE_CHECKING:
     from runbook_lib.record.recorder import Recorder

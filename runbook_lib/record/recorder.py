@@ -20,10 +20,10 @@ from runbook_lib.model import Outcome
 from runbook_lib.notebooks import BUMP
 from runbook_lib.record.journal import collect, failed_checks, file_prefix, fingerprint
 from runbook_lib.record.run_file import JOURNAL
-from runbook_lib.system.clock import now, stamp
-from runbook_lib.system.files import cannot_write, write
 from runbook_lib.text.redact import Redactor
 from runbook_lib.world import commands
+from runbook_lib.world.machine.clock import now, stamp
+from runbook_lib.world.machine.files import cannot_write, write
 
 if TYPE_CHECKING:
     from runbook_lib.display import View

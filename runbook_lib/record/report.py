@@ -17,10 +17,10 @@ from runbook_lib import display
 from runbook_lib.checks import Next
 from runbook_lib.record import run_file
 from runbook_lib.record.run_file import EXECUTED, REPORT
-from runbook_lib.system import startup
-from runbook_lib.system.files import write
 from runbook_lib.text.sanitize import clean_html, visible
 from runbook_lib.world import commands
+from runbook_lib.world.machine import startup
+from runbook_lib.world.machine.files import write
 
 #: Maximum characters of one output, and of a row of the index; the executed notebook and run.json have everything.
 _LONGEST_OUTPUT, _LONGEST_ROW, _LONGEST_TITLE = 200_000, 300, 120

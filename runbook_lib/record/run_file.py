@@ -14,7 +14,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.system import files, provenance
+from runbook_lib.world.machine import files, provenance
 
 State = Literal["running", "previewed", "done", "waiting", "failed", "interrupted", "not run"]
 

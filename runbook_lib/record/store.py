@@ -17,10 +17,10 @@ from pathlib import Path
 import platformdirs
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.git.command import GitFailed, git
 from runbook_lib.record.run_file import INDEX
-from runbook_lib.system import provenance
-from runbook_lib.system.files import make_folder, temporary_folder, write
+from runbook_lib.world.git.command import GitFailed, git
+from runbook_lib.world.machine import provenance
+from runbook_lib.world.machine.files import make_folder, temporary_folder, write
 
 _SETTINGS = {
     "core.attributesFile": os.devnull,

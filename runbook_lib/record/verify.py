@@ -8,11 +8,11 @@ from pathlib import Path
 
 from runbook_lib.display import count
 from runbook_lib.errors import RunbookError
-from runbook_lib.git.command import GitFailed
 from runbook_lib.record import run_file
 from runbook_lib.record.run_file import CHECKPOINTS, DECISIONS, EXECUTED, INDEX, REPORT, RUN, Identity
 from runbook_lib.record.store import RecordStore
-from runbook_lib.system.files import is_draft
+from runbook_lib.world.git.command import GitFailed
+from runbook_lib.world.machine.files import is_draft
 
 
 @dataclass

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runbook_lib.errors import NoSuchBranch, Refused, RunbookError, Unreachable
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import join_first
 from runbook_lib.text.sanitize import visible
+from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.outside import World
 from runbook_lib.world.ports import Services
 from runbook_lib.world.services import ONLINE

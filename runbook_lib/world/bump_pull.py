@@ -6,11 +6,11 @@ Our parts of a description are between markers, invisible on GitHub.  An update 
 import re
 from typing import Literal
 
-from runbook_lib.clients.github.models import Pull
 from runbook_lib.errors import Refused
-from runbook_lib.git.checkout import Checkout, slug_of
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import LTS
+from runbook_lib.world.git.checkout import Checkout, slug_of
+from runbook_lib.world.github.models import Pull
 from runbook_lib.world.ports import Forge
 
 _BEGIN = re.compile(r"<!-- base-image-runbook:begin(?: (?P<bump>[^\s<>]+))? -->")

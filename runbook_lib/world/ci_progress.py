@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from runbook_lib import notebooks
 from runbook_lib.checks import Next
-from runbook_lib.clients.github.ci_status import CiStatus, branch_of, choose, judge, labels_at, wrong_tests
-from runbook_lib.clients.github.copy_pr_bot import command, commands, complaint, refusals
-from runbook_lib.clients.github.models import Pull, WorkflowJob, WorkflowRun
 from runbook_lib.pins.bump import Bump
+from runbook_lib.world.github.ci_status import CiStatus, branch_of, choose, judge, labels_at, wrong_tests
+from runbook_lib.world.github.copy_pr_bot import command, commands, complaint, refusals
+from runbook_lib.world.github.models import Pull, WorkflowJob, WorkflowRun
 from runbook_lib.world.ports import Forge
 from runbook_lib.world.pull_request import PullRequestState
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from runbook_lib import notebooks
 from runbook_lib.checks import AGAIN, Next
-from runbook_lib.system import provenance
 from runbook_lib.text.notebook_file import NotebookSource
+from runbook_lib.world.machine import provenance
 
 if TYPE_CHECKING:
     from runbook_lib.pins.bump import Bump

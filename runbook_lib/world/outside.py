@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.model import Round
+from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.ports import Forge, Services
 from runbook_lib.world.services import ONLINE
 

@@ -4,7 +4,8 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Protocol, Self, TypeVar
 
-from runbook_lib.clients.github.models import (
+from runbook_lib.images.reference import Image, ImageRef
+from runbook_lib.world.github.models import (
     Artifact,
     Comment,
     GitHubRepository,
@@ -14,9 +15,8 @@ from runbook_lib.clients.github.models import (
     WorkflowJob,
     WorkflowRun,
 )
-from runbook_lib.clients.gitlab.models import Bridge, Pipeline, PipelineJob
-from runbook_lib.images.reference import Image, ImageRef
-from runbook_lib.transport.downloads import Download
+from runbook_lib.world.gitlab.models import Bridge, Pipeline, PipelineJob
+from runbook_lib.world.transport.downloads import Download
 
 T = TypeVar("T")
 

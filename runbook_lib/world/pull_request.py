@@ -4,13 +4,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runbook_lib import display
-from runbook_lib.clients.github.copy_pr_bot import command, commands, refusals
-from runbook_lib.clients.github.models import Comment, LabelEvent, Pull
 from runbook_lib.errors import RunbookError
 from runbook_lib.pins.bump import Bump
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import find_pull, head_of
 from runbook_lib.world.conditions.pulls import login_of, wait_for_head
+from runbook_lib.world.github.copy_pr_bot import command, commands, refusals
+from runbook_lib.world.github.models import Comment, LabelEvent, Pull
 from runbook_lib.world.ports import Forge
 
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.git.blobs import read_blobs
-from runbook_lib.git.checkout import Checkout, slug_of
 from runbook_lib.pins.repositories import FILE, MEGATRON_LM, REPOSITORIES, Repository
-from runbook_lib.system.files import read_named
+from runbook_lib.world.git.blobs import read_blobs
+from runbook_lib.world.git.checkout import Checkout, slug_of
+from runbook_lib.world.machine.files import read_named
 
 _ON_HOST = re.compile(r"(?!file:)[a-z+]+://|[^/:@]+@[^/:@]+:")  # a URL, or user@host:path
 

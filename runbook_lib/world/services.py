@@ -18,7 +18,7 @@ class OnlineServices:
 
     def forge(self, repository: str, *, required: bool) -> Forge | None:
         """Return GitHub; None if there is no usable token and it is not ``required``.  Raises RunbookError."""
-        from runbook_lib.clients.github.client import GitHub
+        from runbook_lib.world.github.client import GitHub
 
         try:
             return GitHub(repository, self.env)
@@ -29,13 +29,13 @@ class OnlineServices:
 
     def registry(self, ref: ImageRef) -> Registry:
         """Return the repository of an image in its registry, or at RUNBOOK_REGISTRY.  Sends nothing yet."""
-        from runbook_lib.clients.registry.client import OciRegistry
+        from runbook_lib.world.registry.client import OciRegistry
 
         return OciRegistry.connect(ref, self.env)
 
     def second_ci(self, server: str = "", project: str = "") -> SecondCi | None:
         """Return GitLab, at GITLAB_URL or else at ``server``; None without either.  Raises RunbookError."""
-        from runbook_lib.clients.gitlab.client import GitLab
+        from runbook_lib.world.gitlab.client import GitLab
 
         settings = {name: value for name, value in self.env.items() if value}
         if not (server or settings.get("GITLAB_URL")):

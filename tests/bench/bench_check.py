@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from runbook_lib.git import blobs
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.known_sites import MEGATRON_LM
+from runbook_lib.world.git import blobs
+from runbook_lib.world.git.checkout import Checkout
 
 GREP, REFS = 1.5, 2.0
 _GREP = ("grep", "-n", "nvcr.io/nvidia/pytorch")

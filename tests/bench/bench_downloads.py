@@ -19,15 +19,15 @@ import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runbook_lib.clients.github.models import Artifact
 from runbook_lib.failures import read_logs
 from runbook_lib.failures.failure import FailedJob
 from runbook_lib.failures.read_logs import JobLogs
 from runbook_lib.golden import collect
 from runbook_lib.golden.collect import GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob, UploadMatch
-from runbook_lib.recipes.file_names import GoldenFileName
-from runbook_lib.transport.web import Web
+from runbook_lib.text.recipes.file_names import GoldenFileName
+from runbook_lib.world.github.models import Artifact
+from runbook_lib.world.transport.web import Web
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 import stores  # noqa: E402

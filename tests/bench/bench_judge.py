@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from runbook_lib.git.blobs import read_objects
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import history
 from runbook_lib.golden.diff import GoldenFiles, compare, of_revision
 from runbook_lib.golden.form import STOPPED
 from runbook_lib.golden.history import GoldenHistory, HistoryBuilder
 from runbook_lib.golden.judge import Verdicts
+from runbook_lib.world.git.blobs import read_objects
+from runbook_lib.world.git.checkout import Checkout
 
 MAIN, SINCE = "d98e8a64", 1767225600
 #: The commits of the seven bumps, with those that brought their golden values.

@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median, quantiles
 
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import history, noise
 from runbook_lib.golden.groups import SHIFT_LIMIT
 from runbook_lib.golden.history import GoldenHistory, PastChange
 from runbook_lib.golden.measure import PRIORS, is_loss
 from runbook_lib.golden.noise import SIGMA
+from runbook_lib.world.git.checkout import Checkout
 
 #: Metrics with fewer changes than this get no separate prior.
 _LEAST = 100

@@ -16,7 +16,7 @@ from runbook_lib.bump.after_merge.report import AfterMerge, MergeFacts
 from runbook_lib.bump.run import carry_out
 from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.pins.bump import Bump
-from runbook_lib.recipes.quarantine import quarantined_rows
+from runbook_lib.text.recipes.quarantine import quarantined_rows
 from runbook_lib.world.outside import World as Outside
 
 RECIPE = "tests/test_utils/recipes/h100/gpt.yaml"

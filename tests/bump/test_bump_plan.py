@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from whole_bump import playing
 
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.repositories import MEGATRON_LM
+from runbook_lib.world.git.checkout import Checkout
 
 
 def test_no_notebook_of_a_bump_plans_a_commit_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

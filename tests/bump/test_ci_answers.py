@@ -4,8 +4,8 @@ import pytest
 from bumping import World, bump_to, git
 
 from runbook_lib.bump import branch_history
-from runbook_lib.git.commit_changes import fingerprint, tree_changes
 from runbook_lib.world import bump_branch
+from runbook_lib.world.git.commit_changes import fingerprint, tree_changes
 
 GOLDEN = "tests/functional_tests/test_cases/gpt/gpt3_mcore_te_tp1_pp1/golden_values_dev_dgx_h100.json"
 RECIPE = "tests/test_utils/recipes/h100/gpt.yaml"

@@ -7,10 +7,10 @@ import pytest
 from elsewhere import MEGATRON_YML, NEW_TORCH, ml_containers
 
 from runbook_lib.bump import ci_triggers
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import ML_CONTAINERS
 from runbook_lib.world import bump_branch
+from runbook_lib.world.git.checkout import Checkout
 
 UPSTREAM, FORK = "https://github.com/coreweave/ml-containers.git", "https://github.com/somebody/ml-containers.git"
 

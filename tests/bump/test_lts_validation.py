@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from runbook_lib.bump import lts_validation
-from runbook_lib.clients.gitlab.models import Bridge, Pipeline
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.notebook.place import find
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE
 from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.gitlab.models import Bridge, Pipeline
 
 TAG = "25.11-py3"
 LTS_ROWS = """\

@@ -15,7 +15,6 @@ from runbook_lib.bump import bump_plan, move_pins, preflight
 from runbook_lib.bump.run import Run
 from runbook_lib.bump.sync_check import SyncCheck, SyncFacts
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.notebook.place import find
 from runbook_lib.pins import pins_file
 from runbook_lib.pins.bump import Bump
@@ -25,6 +24,7 @@ from runbook_lib.text.edits import Edit
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.conditions.commits import BranchTip, Committed
+from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.outside import World
 from runbook_lib.world.services import ONLINE
 

@@ -7,13 +7,13 @@ import pytest
 from bumping import BRANCH, CONTRIBUTOR, World, bump_to, colleague, git
 
 from runbook_lib.bump import open_pr
-from runbook_lib.clients.github.models import Pull
 from runbook_lib.errors import Refused, RunbookError, Unreachable
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.model import Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.world.bump_pull import find_pull, head_of, is_for
 from runbook_lib.world.conditions import pulls
+from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.github.models import Pull
 from runbook_lib.world.outside import World as Outside
 
 __all__ = ["colleague"]

@@ -9,11 +9,11 @@ from bumping import World, bump_to
 
 from runbook_lib.bump import people
 from runbook_lib.bump.after_merge.uncovered import golden_tests
-from runbook_lib.clients.github.ci_status import CiStatus
-from runbook_lib.clients.github.models import WorkflowJob, WorkflowRun
 from runbook_lib.golden.coverage import golden_files
-from runbook_lib.recipes.file_names import FOLDER
+from runbook_lib.text.recipes.file_names import FOLDER
 from runbook_lib.world import bump_branch
+from runbook_lib.world.github.ci_status import CiStatus
+from runbook_lib.world.github.models import WorkflowJob, WorkflowRun
 
 NOW = datetime(2026, 11, 27, tzinfo=UTC)
 

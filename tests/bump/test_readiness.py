@@ -8,9 +8,9 @@ from bumping import BRANCH, CONTRIBUTOR, World, bump_to, colleague, git
 
 from runbook_lib.bump import readiness
 from runbook_lib.bump.readiness import Readiness
-from runbook_lib.clients.github.models import WorkflowJob
 from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.world import bump_branch
+from runbook_lib.world.github.models import WorkflowJob
 
 MBRIDGE = "Run MBridge tests"
 

@@ -9,11 +9,11 @@ from bumping import BRANCH, CONTRIBUTOR, World, git
 
 from runbook_lib.bump import ci_run
 from runbook_lib.bump.run_ci import CiFacts, RunCi
-from runbook_lib.clients.github.models import Comment
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.world import ci_progress, pull_request
+from runbook_lib.world.github.models import Comment
 from runbook_lib.world.outside import World as Outside
 
 

@@ -11,9 +11,9 @@ from token_rights import Token
 from runbook_lib.bump import preflight, token_scopes
 from runbook_lib.bump.token_scopes import PERMISSIONS
 from runbook_lib.checks import Check
-from runbook_lib.clients.github.errors import RIGHTS
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice.store import ENGINEER
+from runbook_lib.world.github.errors import RIGHTS
 
 READS = [each.replace("=write", "=read") for each in PERMISSIONS]
 CLASSIC = {name: Token(ENGINEER, scopes=name) for name in ("repo", "repo, workflow", "public_repo", "gist", "")}

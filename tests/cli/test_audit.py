@@ -11,7 +11,7 @@ from archives import record_folder as folder
 
 from runbook_lib.cli.__main__ import main
 from runbook_lib.record.run_file import Identity
-from runbook_lib.system import clock
+from runbook_lib.world.machine import clock
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,9 @@ from clones import write
 
 from runbook_lib.cli.__main__ import main
 from runbook_lib.cli.pins import find
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins import pins_file
 from runbook_lib.pins.repositories import FILE
+from runbook_lib.world.git.checkout import Checkout
 
 IMAGE = "nvcr.io/nvidia/pytorch"
 DAY = 24 * 3600

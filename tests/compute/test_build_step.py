@@ -19,11 +19,11 @@ from runbook_lib.compute import engine as engines
 from runbook_lib.compute.build_step import BuildImage, VersionsMatch
 from runbook_lib.compute.tasks import WorkStep
 from runbook_lib.errors import CannotTell, Refused, RunbookError
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.model import Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice import PracticeWorld, open_world
 from runbook_lib.record.recorder import Recorder
+from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.outside import World
 from runbook_lib.world.services import OnlineServices
 

@@ -23,10 +23,10 @@ from runbook_lib.compute.slurm.site import Session, Site
 from runbook_lib.compute.slurm_verify.facts import SlurmFacts, read_facts
 from runbook_lib.compute.slurm_verify.step import SlurmVerify, read_outcomes
 from runbook_lib.errors import Refused
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record.recorder import Recorder
 from runbook_lib.world import bump_branch
+from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.outside import World as Outside
 
 ROOT = Path(__file__).resolve().parents[2]

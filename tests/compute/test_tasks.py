@@ -19,9 +19,9 @@ from runbook_lib.compute.tasks import TABLE, TaskPlan, expand, make_step, plan_t
 from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.compute.work_step import WorkInside, command_values
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, Repository
+from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.outside import World
 
 CORE = """

@@ -12,9 +12,9 @@ from runbook_lib.compute.places import Machine, WorkPlace
 from runbook_lib.compute.tasks import make_step
 from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.compute.work_step import WorkFacts, WorkInside
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM
+from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.outside import World
 
 pytestmark = pytest.mark.slow

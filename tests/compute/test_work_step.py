@@ -18,9 +18,9 @@ from runbook_lib.compute import work_step
 from runbook_lib.compute.places import Machine
 from runbook_lib.compute.work_step import WorkFacts, WorkInside
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record.recorder import Recorder
+from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.outside import World
 
 TAG = "26.04-py3"

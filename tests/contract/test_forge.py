@@ -10,14 +10,14 @@ import pytest
 from bumping import BRANCH, CONTRIBUTOR
 from forging import World, world
 
-from runbook_lib.clients.github.ci_status import on_base
-from runbook_lib.clients.github.copy_pr_bot import complaint, refusals
-from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice.runs import LIFETIME
-from runbook_lib.transport.downloads import MissingFile
-from runbook_lib.transport.web import Web
+from runbook_lib.world.github.ci_status import on_base
+from runbook_lib.world.github.copy_pr_bot import complaint, refusals
+from runbook_lib.world.github.errors import NotAllowed
 from runbook_lib.world.ports import Forge
+from runbook_lib.world.transport.downloads import MissingFile
+from runbook_lib.world.transport.web import Web
 
 SECRET = "ghp_" + "a1B2c3D4e5F6" * 3
 

@@ -7,14 +7,14 @@ import pytest
 from bumping import REPOSITORY, git
 from gitlab_project import TOKEN, GitLabServer
 
-from runbook_lib.clients.gitlab.client import GitLab
-from runbook_lib.clients.gitlab.models import NoSuchRef
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice import seed
 from runbook_lib.practice.second_ci import PracticeSecondCi
-from runbook_lib.transport.downloads import Download, MissingFile
-from runbook_lib.transport.web import Web
+from runbook_lib.world.gitlab.client import GitLab
+from runbook_lib.world.gitlab.models import NoSuchRef
 from runbook_lib.world.ports import SecondCi
+from runbook_lib.world.transport.downloads import Download, MissingFile
+from runbook_lib.world.transport.web import Web
 
 DEV, BUILD = "docker/.ngc_version.dev", ".gitlab/stages/01.build.yml"
 

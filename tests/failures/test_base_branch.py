@@ -8,11 +8,11 @@ from typing import cast
 
 import pytest
 
-from runbook_lib.clients.github.client import GitHub
-from runbook_lib.clients.github.models import WorkflowJob, WorkflowRun
 from runbook_lib.failures.base_branch import BaseResult, Comparison
 from runbook_lib.failures.failure import Failure
 from runbook_lib.failures.patterns import FailureKind
+from runbook_lib.world.github.client import GitHub
+from runbook_lib.world.github.models import WorkflowJob, WorkflowRun
 
 DAY = datetime(2026, 1, 20, 12, tzinfo=UTC)
 RUN = WorkflowRun(900, "https://x/900", "CI", "a" * 40, "pull-request/7", "completed", "failure", 1, DAY)

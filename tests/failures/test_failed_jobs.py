@@ -8,12 +8,12 @@ from typing import cast
 import pytest
 from bumping import World, after_ci, world
 
-from runbook_lib.clients.github.client import GitHub
-from runbook_lib.clients.github.models import WorkflowRun
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.failures import failed_jobs
 from runbook_lib.golden import ci_runs
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE
+from runbook_lib.world.github.client import GitHub
+from runbook_lib.world.github.models import WorkflowRun
 
 KINDS = {
     "gpt/gpt3_mcore_te_tp1_pp1": "golden drift",

@@ -12,8 +12,8 @@ from runbook_lib.failures import read_logs
 from runbook_lib.failures.failure import FailedJob, Failure, LogPosition
 from runbook_lib.failures.read_logs import JobLogs
 from runbook_lib.text.redact import Redactor
-from runbook_lib.transport.downloads import Address
-from runbook_lib.transport.web import Web
+from runbook_lib.world.transport.downloads import Address
+from runbook_lib.world.transport.web import Web
 
 TOKEN = {"Authorization": f"Bearer {stores.TOKEN}"}
 JOB = FailedJob("gpt/gpt3 - latest", "https://github.com/o/r/actions/runs/1/job/2")

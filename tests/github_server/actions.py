@@ -8,9 +8,9 @@ from werkzeug.wrappers import Response
 
 from github_server import shapes
 from github_server.api import ApiCall, Route, ServedForge
-from runbook_lib.clients.github.models import Artifact
 from runbook_lib.practice.runs import LIFETIME
 from runbook_lib.practice.store import COPY_PR_BOT, Record
+from runbook_lib.world.github.models import Artifact
 
 #: Seconds for which a download URL is valid.
 _ADDRESS_LIFETIME = 60.0

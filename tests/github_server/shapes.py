@@ -15,9 +15,9 @@ from typing import Any
 from urllib.parse import quote
 
 from github_server.api import ServedForge
-from runbook_lib.clients.github.models import WorkflowJob
 from runbook_lib.practice import ci
 from runbook_lib.practice.store import ACCOUNTS, COPY_PR_BOT, PracticeAccount, Record
+from runbook_lib.world.github.models import WorkflowJob
 
 REPOSITORY_ID, _FIRST_ACCOUNT = 480_000_001, 90_000_001
 _WORKFLOW_PATH = ".github/workflows/cicd-main.yml"

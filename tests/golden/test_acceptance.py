@@ -12,7 +12,7 @@ from runbook_lib.golden.groups import Group
 from runbook_lib.golden.judge import Verdicts
 from runbook_lib.golden.measure import LossChange
 from runbook_lib.golden.table import GoldenTable
-from runbook_lib.recipes.file_names import baseline_of
+from runbook_lib.text.recipes.file_names import baseline_of
 
 HELD, REFUSED, FINE = (f"moe/{name}/golden_values_dev_dgx_h100.json" for name in "abc")
 VERDICTS = Verdicts(

@@ -9,7 +9,7 @@ from runbook_lib.golden import baselines
 from runbook_lib.golden.diff import GoldenFiles, compare
 from runbook_lib.golden.judge import Verdicts
 from runbook_lib.golden.values import BadGoldenFile
-from runbook_lib.recipes.file_names import PERFORMANCE, has_values, path_of, short_name
+from runbook_lib.text.recipes.file_names import PERFORMANCE, has_values, path_of, short_name
 
 A, B = (f"{PERFORMANCE}/gpt/{case}/baseline_values.json" for case in "ab")
 MOE = "common/moe_perf/baseline.json"

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from stores import TOKEN, Fault, Store, packed
 
-from runbook_lib.clients.github.models import Artifact
 from runbook_lib.golden import collect as artifacts
 from runbook_lib.golden import match_artifacts
 from runbook_lib.golden.collect import GoldenCollection, GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob
-from runbook_lib.transport.downloads import Address
-from runbook_lib.transport.web import Web
+from runbook_lib.world.github.models import Artifact
+from runbook_lib.world.transport.downloads import Address
+from runbook_lib.world.transport.web import Web
 
 RUN = 4711
 NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)

@@ -2,7 +2,7 @@ import pytest
 
 from runbook_lib.golden.coverage import compared_files, coverage
 from runbook_lib.golden.match_artifacts import FunctionalTestJob
-from runbook_lib.recipes.rows import RecipeRow
+from runbook_lib.text.recipes.rows import RecipeRow
 from runbook_lib.text.yaml_spans import Cell
 
 

@@ -4,7 +4,7 @@ import pytest
 from clones import commit, git, write
 
 from runbook_lib.cli.__main__ import main
-from runbook_lib.recipes.file_names import FOLDER
+from runbook_lib.text.recipes.file_names import FOLDER
 
 NAME = "gpt/case/golden_values_dev_dgx_h100.json"
 

@@ -1,6 +1,6 @@
 import pytest
 
-from runbook_lib.recipes.file_names import GoldenFileName
+from runbook_lib.text.recipes.file_names import GoldenFileName
 
 
 @pytest.mark.parametrize(

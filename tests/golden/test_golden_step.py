@@ -19,7 +19,6 @@ from stores import packed
 from runbook_lib.bump import push_round, readiness
 from runbook_lib.bump.run_ci import RunCi
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.git.commit_changes import fingerprint
 from runbook_lib.golden import groups, noise, step
 from runbook_lib.golden.comparison import GoldenComparison, GoldenReadings
 from runbook_lib.golden.step import GoldenStep
@@ -28,10 +27,11 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.practice import ci, values
 from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.practice.runs import ListedJob
-from runbook_lib.recipes.file_names import FOLDER, baseline_of
 from runbook_lib.record import decisions
 from runbook_lib.text.edits import Edit
+from runbook_lib.text.recipes.file_names import FOLDER, baseline_of
 from runbook_lib.world import bump_branch
+from runbook_lib.world.git.commit_changes import fingerprint
 
 REGRESSION = "hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json"
 DRIFTED = [

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 from clones import commit, git
 
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import history
-from runbook_lib.recipes.file_names import FOLDER
+from runbook_lib.text.recipes.file_names import FOLDER
+from runbook_lib.world.git.checkout import Checkout
 
 NAME = "gpt/case/golden_values_dev_dgx_h100.json"
 

@@ -10,7 +10,7 @@ import pytest
 from archives import BUMP, READY, record
 
 from runbook_lib.notebook import notification
-from runbook_lib.system.notify import notify
+from runbook_lib.world.machine.notify import notify
 
 INPUTS = {"inputs": {"tag": "26.04-py3"}}
 FOR_CI = {"outcome": {"sentence": "waiting for CI run 5 (3 of 7 jobs done)", "next": {}, "for_ci": True}}

@@ -12,13 +12,13 @@ from small_runbooks import environ, notebook, outputs, records
 
 from runbook_lib.record import run_file
 from runbook_lib.record.verify import verify
-from runbook_lib.system import provenance
+from runbook_lib.world.machine import provenance
 
 RUNBOOKS = provenance.ROOT / "runbooks"
 END = "recording.end_run(step.folder)"
 #: papermill without what takes it two seconds to import.
 _PAPERMILL = (
-    "from runbook_lib.system import startup; startup.skip_notebook_formats(); "
+    "from runbook_lib.world.machine import startup; startup.skip_notebook_formats(); "
     "from papermill.cli import papermill; papermill()"
 )
 slow = partial(pytest.param, marks=pytest.mark.slow)

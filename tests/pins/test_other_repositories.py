@@ -23,9 +23,7 @@ from layouts import layout
 
 from runbook_lib.bump.after_merge import report
 from runbook_lib.cli.__main__ import main
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import CannotTell, Refused, RunbookError
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.families import OTHER
 from runbook_lib.pins import plan as pins
 from runbook_lib.pins.bump import Bump
@@ -36,6 +34,8 @@ from runbook_lib.pins.sites import PinnedImage, PinSite, Sites
 from runbook_lib.practice import ci as practice_ci
 from runbook_lib.world import repository
 from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.github.client import GitHub
 
 ROOT = Path(__file__).resolve().parents[2]
 

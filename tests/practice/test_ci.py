@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib.git.blobs import read_blobs
 from runbook_lib.practice import ci, seed
 from runbook_lib.practice.git import BareRepository, read_texts
-from runbook_lib.recipes import rows
-from runbook_lib.recipes.ci_selection import WORKFLOW_FILE, select_tests
+from runbook_lib.text.recipes import rows
+from runbook_lib.text.recipes.ci_selection import WORKFLOW_FILE, select_tests
+from runbook_lib.world.git.blobs import read_blobs
 
 OLD = seed.main()
 NEW = OLD | {"docker/.ngc_version.dev": "nvcr.io/nvidia/pytorch:26.04-py3\n"}

@@ -16,7 +16,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.record import archive, run_file
 from runbook_lib.record.store import RecordStore
 from runbook_lib.record.verify import verify
-from runbook_lib.system import provenance
+from runbook_lib.world.machine import provenance
 
 LINES: list[dict[str, Any]] = [
     {"kind": "begin", "mode": "publish"},

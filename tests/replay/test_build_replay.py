@@ -7,8 +7,8 @@ import pytest
 
 from runbook_lib.compute import build_plan
 from runbook_lib.compute.build_plan import BuildPlan
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, Repository
+from runbook_lib.world.git.checkout import Checkout
 
 pytestmark = pytest.mark.replay
 

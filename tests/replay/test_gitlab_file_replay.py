@@ -6,11 +6,11 @@ import pytest
 from gitlab_reader import jobs
 
 from runbook_lib.compute.internal_ci.plan import builds
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.reference import ImageType
 from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.pins import plan as pins
 from runbook_lib.pins.known_sites import MEGATRON_LM
+from runbook_lib.world.git.checkout import Checkout
 
 pytestmark = [pytest.mark.replay, pytest.mark.component("gitlab-ci-local")]
 

@@ -6,15 +6,15 @@ from collections import Counter
 
 import pytest
 
-from runbook_lib.git.blobs import read_objects
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import baselines, history, summary
 from runbook_lib.golden.coverage import GITHUB, coverage, golden_files
 from runbook_lib.golden.diff import GoldenFiles, compare, of_revision
 from runbook_lib.golden.judge import judge
 from runbook_lib.golden.values import BadGoldenFile, parse
-from runbook_lib.recipes.file_names import has_values, is_baseline, path_of
-from runbook_lib.recipes.rows import problems, read_all
+from runbook_lib.text.recipes.file_names import has_values, is_baseline, path_of
+from runbook_lib.text.recipes.rows import problems, read_all
+from runbook_lib.world.git.blobs import read_objects
+from runbook_lib.world.git.checkout import Checkout
 
 pytestmark = pytest.mark.replay
 

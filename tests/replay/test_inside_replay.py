@@ -10,7 +10,7 @@ import pytest
 
 from runbook_lib.compute.project import LOCK, PYPROJECT, PythonProject
 from runbook_lib.errors import CannotTell
-from runbook_lib.git.checkout import Checkout
+from runbook_lib.world.git.checkout import Checkout
 
 pytestmark = pytest.mark.replay
 #: One in so many revisions is given to uv as well.

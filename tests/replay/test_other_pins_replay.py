@@ -7,9 +7,9 @@ import pytest
 
 from runbook_lib.bump.sync_survey import survey
 from runbook_lib.cli.__main__ import main
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins import plan as pins
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, ML_CONTAINERS
+from runbook_lib.world.git.checkout import Checkout
 
 pytestmark = pytest.mark.replay
 CICD, DOCKERFILE = ".github/workflows/cicd-main.yml", "docker/Dockerfile.ci"

@@ -10,11 +10,11 @@ import pytest
 from runbook_lib.bump.sync_survey import survey
 from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import RunbookError
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.pins import plan
 from runbook_lib.pins.check import outcome
 from runbook_lib.pins.known_sites import MEGATRON_LM
+from runbook_lib.world.git.checkout import Checkout
 
 pytestmark = pytest.mark.replay
 

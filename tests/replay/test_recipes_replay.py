@@ -12,12 +12,12 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from runbook_lib.errors import CannotTell, Refused
-from runbook_lib.git.blobs import read_objects
-from runbook_lib.git.checkout import Checkout
-from runbook_lib.recipes import quarantine
-from runbook_lib.recipes import rows as recipes
-from runbook_lib.recipes.targets import Target
 from runbook_lib.text.edits import Edit, diff
+from runbook_lib.text.recipes import quarantine
+from runbook_lib.text.recipes import rows as recipes
+from runbook_lib.text.recipes.targets import Target
+from runbook_lib.world.git.blobs import read_objects
+from runbook_lib.world.git.checkout import Checkout
 
 pytestmark = pytest.mark.replay
 

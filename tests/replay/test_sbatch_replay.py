@@ -14,9 +14,9 @@ from runbook_lib.compute.slurm import selection
 from runbook_lib.compute.slurm.batch_files import job_files
 from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Site
-from runbook_lib.git.checkout import Checkout
-from runbook_lib.recipes import rows as recipes
-from runbook_lib.recipes.workloads import Workload
+from runbook_lib.compute.workloads import Workload
+from runbook_lib.text.recipes import rows as recipes
+from runbook_lib.world.git.checkout import Checkout
 
 pytestmark = pytest.mark.replay
 

@@ -10,7 +10,7 @@ from runbook_lib.failures import read_logs
 from runbook_lib.failures.failure import Failure
 from runbook_lib.failures.log_lines import clean
 from runbook_lib.failures.patterns import LINES
-from runbook_lib.git.checkout import Checkout
+from runbook_lib.world.git.checkout import Checkout
 
 pytestmark = pytest.mark.replay
 FIXTURES = "aws/lambda/log-classifier/fixtures/classify"

@@ -10,10 +10,6 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from runbook_lib.clients.github.client import GitHub
-from runbook_lib.clients.github.models import Artifact
-from runbook_lib.clients.gitlab.client import GitLab
-from runbook_lib.clients.registry.client import OciRegistry
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures import read_logs
 from runbook_lib.failures.failure import FailedJob
@@ -23,8 +19,12 @@ from runbook_lib.golden.collect import GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.text.redact import Redactor
-from runbook_lib.transport.downloads import Address
-from runbook_lib.transport.web import Web
+from runbook_lib.world.github.client import GitHub
+from runbook_lib.world.github.models import Artifact
+from runbook_lib.world.gitlab.client import GitLab
+from runbook_lib.world.registry.client import OciRegistry
+from runbook_lib.world.transport.downloads import Address
+from runbook_lib.world.transport.web import Web
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 AUTH = {"Authorization": "Bearer secret-of-the-forge"}

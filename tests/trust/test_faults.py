@@ -16,7 +16,7 @@ from werkzeug.wrappers import Request, Response
 from whole_bump import Played, playing, whole
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.transport import http
+from runbook_lib.world.transport import http
 
 T = TypeVar("T")
 Fault = Callable[[Request, Callable[[], Response]], Response]

@@ -12,10 +12,10 @@ from bumping import git
 from runbook_lib.cli.__main__ import main
 from runbook_lib.compute.slurm.site import read_site
 from runbook_lib.errors import RunbookError
-from runbook_lib.git.checkout import Checkout
-from runbook_lib.git.commits import create_commit, move_branch, tree_with
 from runbook_lib.pins.repositories import FILE
 from runbook_lib.text.edits import Edit
+from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.git.commits import create_commit, move_branch, tree_with
 
 PIN = "docker/image"
 PINS_FILE = f"""

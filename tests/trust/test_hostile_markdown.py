@@ -14,8 +14,6 @@ from hostile import ALL
 
 from runbook_lib.bump import bump_plan
 from runbook_lib.bump.pull_request_body import part
-from runbook_lib.clients.github import copy_pr_bot
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.failures.base_branch import BaseResult
 from runbook_lib.failures.broken_tests import issue as tracking
 from runbook_lib.failures.broken_tests import quarantine
@@ -30,12 +28,14 @@ from runbook_lib.images import compare
 from runbook_lib.images.reference import Image, PlatformImage
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.plan import PinChange, PinPlan
-from runbook_lib.recipes.targets import Target
 from runbook_lib.text import markdown
 from runbook_lib.text.markdown_texts import fenced
+from runbook_lib.text.recipes.targets import Target
 from runbook_lib.text.sections import compose_body
 from runbook_lib.world.bump_pull import marked
 from runbook_lib.world.conditions.issues import IssueFiled
+from runbook_lib.world.github import copy_pr_bot
+from runbook_lib.world.github.client import GitHub
 
 BUMP = Bump.parse(tag="26.04-py3")
 PLAIN = "word"

@@ -18,11 +18,11 @@ from papermill.parameterize import parameterize_notebook
 
 from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import RunbookError
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
-from runbook_lib.system.provenance import ROOT
 from runbook_lib.text.notebook_file import NotebookSource, resolve
 from runbook_lib.world import commands
+from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.machine.provenance import ROOT
 
 NOTEBOOKS = {path.stem: NotebookSource.read(path) for path in sorted((ROOT / "runbooks").glob("*.ipynb"))}
 NAME = pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)

@@ -23,11 +23,11 @@ from runbook_lib.golden import ci_rules
 from runbook_lib.golden.values import MAX_BYTES, BadGoldenFile, parse
 from runbook_lib.pins import finders, known_sites, pins_file
 from runbook_lib.pins.check import check_pins
-from runbook_lib.recipes import parallelism, quarantine, rows, targets, workloads
 from runbook_lib.record import run_file
 from runbook_lib.record.journal import collect
 from runbook_lib.text import dockerfile, untrusted_regex, yaml_spans
 from runbook_lib.text.notebook_file import NotebookSource
+from runbook_lib.text.recipes import parallelism, quarantine, rows, targets, workloads
 
 #: Seconds of the processor, of which ordinary files take a hundredth: that something ends, not how fast.
 _ENDS = 30.0

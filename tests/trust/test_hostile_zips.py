@@ -22,7 +22,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.failures import read_logs
 from runbook_lib.golden.collect import GoldenCollection
 from runbook_lib.text.redact import Redactor
-from runbook_lib.transport.web import Web
+from runbook_lib.world.transport.web import Web
 
 GOLDEN, LOG = "golden_values_dev_dgx_h100.json", "logs/1/run/attempt_0/0/stderr.log"
 VALUES = b'{"lm loss": {"values": {"1": 10.5}}}'

@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loopback import Handler, secured, serving
 
-from runbook_lib.clients.github.client import GitHub
-from runbook_lib.clients.gitlab.client import GitLab
-from runbook_lib.clients.registry.client import OciRegistry
 from runbook_lib.errors import RunbookError, Unreachable
-from runbook_lib.git import command
 from runbook_lib.images.reference import ImageRef
-from runbook_lib.transport.downloads import Address
-from runbook_lib.transport.urls import may_redirect
-from runbook_lib.transport.web import Web
+from runbook_lib.world.git import command
+from runbook_lib.world.github.client import GitHub
+from runbook_lib.world.gitlab.client import GitLab
+from runbook_lib.world.registry.client import OciRegistry
+from runbook_lib.world.transport.downloads import Address
+from runbook_lib.world.transport.urls import may_redirect
+from runbook_lib.world.transport.web import Web
 
 TOKEN = "glpat-of-nobody"
 PROXIES = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")

@@ -18,17 +18,17 @@ from seeded import Search, secrets, shown
 from small_runbooks import notebook
 from token_rights import Token
 
-from runbook_lib.clients.github.client import GitHub
-from runbook_lib.clients.gitlab.client import GitLab
-from runbook_lib.clients.registry.client import OciRegistry
 from runbook_lib.errors import RunbookError
-from runbook_lib.git.checkout import Checkout
-from runbook_lib.git.commits import create_commit
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.practice import evidence
 from runbook_lib.practice.store import ENGINEER
 from runbook_lib.record.verify import verify
-from runbook_lib.system import provenance
+from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.git.commits import create_commit
+from runbook_lib.world.github.client import GitHub
+from runbook_lib.world.gitlab.client import GitLab
+from runbook_lib.world.machine import provenance
+from runbook_lib.world.registry.client import OciRegistry
 
 RUNBOOKS = provenance.ROOT / "runbooks"
 TAG = "26.04-py3"

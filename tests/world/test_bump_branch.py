@@ -7,9 +7,9 @@ import pytest
 from clones import commit, git, state
 
 from runbook_lib.errors import Refused, RunbookError, Unreachable
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
 from runbook_lib.world import bump_branch
+from runbook_lib.world.git.checkout import Checkout
 
 BUMP = Bump.parse(tag="26.04-py3", mode="local")
 

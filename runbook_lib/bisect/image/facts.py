@@ -13,14 +13,14 @@ from runbook_lib.compute.slurm import selection
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.tasks import TABLE
+from runbook_lib.compute.workloads import Workload
 from runbook_lib.errors import CannotTell, Refused
-from runbook_lib.git import commit_changes
 from runbook_lib.images.compare import Component, versions
 from runbook_lib.images.families import edition
 from runbook_lib.images.reference import ImageRef
-from runbook_lib.recipes import rows
-from runbook_lib.recipes.workloads import Workload
+from runbook_lib.text.recipes import rows
 from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.git import commit_changes
 
 #: Seconds that a run may take to end after its limit.
 _ENDING = 60

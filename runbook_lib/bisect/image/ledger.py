@@ -11,7 +11,7 @@ from pathlib import Path
 from runbook_lib.bisect.overlays import Overlay
 from runbook_lib.bisect.search import Point, Trial
 from runbook_lib.errors import CannotTell
-from runbook_lib.system import files
+from runbook_lib.world.machine import files
 
 LEDGER = "ledger.json"
 #: Number of runs without a value after which a point is given up.

@@ -28,8 +28,8 @@ from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.golden import values as golden_values
-from runbook_lib.system import environment
-from runbook_lib.system.files import make_folder, write
+from runbook_lib.world.machine import environment
+from runbook_lib.world.machine.files import make_folder, write
 
 Overlays = tuple[Overlay, ...]
 _NUMBER = re.compile(r"-?(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE][-+]?[0-9]{1,3})?")

@@ -15,8 +15,8 @@ from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.compute.slurm.site import read_site
 from runbook_lib.model import Effect, Outcome, Plan
 from runbook_lib.pins.bump import Bump
-from runbook_lib.system import files
 from runbook_lib.world import bump_branch
+from runbook_lib.world.machine import files
 from runbook_lib.world.outside import World
 
 

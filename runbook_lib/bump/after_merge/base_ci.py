@@ -6,13 +6,13 @@ from typing import Literal
 
 from runbook_lib import notebooks
 from runbook_lib.checks import Next
-from runbook_lib.clients.github.ci_status import choose, judge, on_base
-from runbook_lib.clients.gitlab.models import UNDER_WAY
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden.ci_runs import failed
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import join_first
 from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.github.ci_status import choose, judge, on_base
+from runbook_lib.world.gitlab.models import UNDER_WAY
 from runbook_lib.world.ports import Forge, Services
 
 #: Number of newest commits that are searched for a run: on a busy branch CI does not run for every commit.

@@ -2,20 +2,20 @@
 
 from collections.abc import Iterable, Sequence
 
-from runbook_lib.clients.github.ci_status import branch_of, choose
-from runbook_lib.clients.github.models import WorkflowJob
 from runbook_lib.compute.internal_ci.plan import SCOPES
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.git import commit_changes
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import ci_runs, coverage
 from runbook_lib.notebooks import GOLDEN_VALUES
-from runbook_lib.recipes import rows as recipes
-from runbook_lib.recipes.file_names import FOLDER, GoldenFileName
-from runbook_lib.recipes.rows import RecipeRow
+from runbook_lib.text.recipes import rows as recipes
+from runbook_lib.text.recipes.file_names import FOLDER, GoldenFileName
+from runbook_lib.text.recipes.rows import RecipeRow
 from runbook_lib.world import bump_pull
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.commands import command
+from runbook_lib.world.git import commit_changes
+from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.github.ci_status import branch_of, choose
+from runbook_lib.world.github.models import WorkflowJob
 from runbook_lib.world.ports import Forge
 
 

@@ -13,11 +13,11 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 from runbook_lib.checks import Next
-from runbook_lib.clients.gitlab.models import UNDER_WAY, Pipeline, PipelineJob
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.images.reference import ImageType
 from runbook_lib.pins.finders import MatrixRows, matrix_rows
 from runbook_lib.pins.sites import Sites
+from runbook_lib.world.gitlab.models import UNDER_WAY, Pipeline, PipelineJob
 
 #: The scopes that the pipeline offers.
 SCOPES = ("mr", "nightly", "weekly", "pre-release", "release")

@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Check, Evidence, Next
-from runbook_lib.clients.gitlab.models import UNDER_WAY, NoSuchRef, Pipeline
 from runbook_lib.compute.internal_ci import plan as pipelines
 from runbook_lib.compute.internal_ci.plan import BuildJob, PipelineProgress
 from runbook_lib.compute.internal_gitlab import GITLAB_REMOTE, RemoteProject, parse_remote
@@ -25,12 +24,13 @@ from runbook_lib.model import Effect, Outcome, Plan, Question
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import capitalized
 from runbook_lib.text.sanitize import visible
-from runbook_lib.transport import polling
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.gitlab.models import UNDER_WAY, NoSuchRef, Pipeline
 from runbook_lib.world.once import once
 from runbook_lib.world.outside import World
 from runbook_lib.world.ports import SecondCi
+from runbook_lib.world.transport import polling
 
 #: Seconds before each further attempt to start a pipeline: GitLab may need a moment to notice a push.
 DELAYS = (1.0, 2.0, 4.0, 8.0)

@@ -12,9 +12,9 @@ import shlex
 from importlib import resources
 from pathlib import Path
 
+from runbook_lib.compute.parallelism import VARIABLE
 from runbook_lib.compute.slurm.site import Site
-from runbook_lib.recipes.parallelism import VARIABLE
-from runbook_lib.recipes.workloads import Workload
+from runbook_lib.compute.workloads import Workload
 
 #: The folder in which the scripts of the recipes expect the checkout.
 INSIDE = "/opt/megatron-lm"

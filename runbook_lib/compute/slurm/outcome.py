@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from runbook_lib import display
+from runbook_lib.compute.parallelism import Parallelism
 from runbook_lib.compute.slurm.client import OVER
 from runbook_lib.compute.slurm.jobs import GONE, SlurmJob, log_tail
 from runbook_lib.compute.slurm.selection import SelectedTest
@@ -16,9 +17,8 @@ from runbook_lib.failures.patterns import FailureKind
 from runbook_lib.golden import values as golden
 from runbook_lib.golden.form import Judgement
 from runbook_lib.golden.judge import judge
-from runbook_lib.recipes.file_names import GoldenFileName
-from runbook_lib.recipes.parallelism import Parallelism
 from runbook_lib.text.lists import shorten
+from runbook_lib.text.recipes.file_names import GoldenFileName
 
 Word = Literal["passed", "drifted", "to be judged", "failed", "unknown", "not over"]
 _CAUSE_WIDTH = 160  # characters of a cause in a table

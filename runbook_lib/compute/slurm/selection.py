@@ -4,16 +4,16 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from runbook_lib.compute.parallelism import Parallelism, choose
 from runbook_lib.compute.slurm.batch_files import INSIDE
 from runbook_lib.compute.slurm.site import Site
+from runbook_lib.compute.workloads import Workload, read
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.git import commit_changes
 from runbook_lib.golden import coverage
-from runbook_lib.recipes import file_names, rows
-from runbook_lib.recipes.parallelism import Parallelism, choose
-from runbook_lib.recipes.workloads import Workload, read
+from runbook_lib.text.recipes import file_names, rows
 from runbook_lib.text.suggestions import did_you_mean
 from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.git import commit_changes
 
 #: The tests that CI runs on a bump's pull request, and whose golden values the bump moves.
 BUMP = "bump"

@@ -12,10 +12,10 @@ from typing import Any
 
 from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.work_image import WorkImage
+from runbook_lib.compute.workloads import Workload
 from runbook_lib.errors import RunbookError
-from runbook_lib.recipes.workloads import Workload
-from runbook_lib.system.files import read_named
 from runbook_lib.text import user_file
+from runbook_lib.world.machine.files import read_named
 
 #: The JSON schema that declares the format, beside this module.
 SCHEMA = "site.schema.json"

@@ -22,9 +22,9 @@ from runbook_lib.errors import Unreachable
 from runbook_lib.golden import summary
 from runbook_lib.model import Condition, Effect, Outcome, Plan
 from runbook_lib.pins.bump import Bump
-from runbook_lib.system import files
 from runbook_lib.text.lists import join_first
 from runbook_lib.world import bump_branch
+from runbook_lib.world.machine import files
 from runbook_lib.world.outside import World
 
 #: Number of failed tests whose evidence is shown; the record has all.

@@ -6,18 +6,18 @@ from typing import Literal
 
 from runbook_lib import display
 from runbook_lib.checks import Check, Evidence
-from runbook_lib.clients.github.models import Issue
 from runbook_lib.errors import Refused
 from runbook_lib.failures.broken_tests.issue import review_date
 from runbook_lib.failures.quarantines import GatingFiles
 from runbook_lib.model import Effect
-from runbook_lib.recipes import quarantine, unit_tests
-from runbook_lib.recipes.targets import Target
 from runbook_lib.text import edits
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.markdown import unlinked
+from runbook_lib.text.recipes import quarantine, unit_tests
+from runbook_lib.text.recipes.targets import Target
 from runbook_lib.world.conditions.commits import BranchTip, Committed
 from runbook_lib.world.conditions.issues import IssueFiled
+from runbook_lib.world.github.models import Issue
 from runbook_lib.world.outside import World
 
 

@@ -17,8 +17,8 @@ from runbook_lib.golden import bisect_offer
 from runbook_lib.golden.bisect_offer import ImageSearches
 from runbook_lib.golden.run_choice import ChosenRun
 from runbook_lib.model import Question
-from runbook_lib.recipes.targets import Target
 from runbook_lib.text import edits
+from runbook_lib.text.recipes.targets import Target
 from runbook_lib.world.conditions.issues import IssueFiled
 
 #: Causes for which a functional test is proposed as broken.  Step 5 handles drift; builds and linters have no row.

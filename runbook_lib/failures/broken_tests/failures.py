@@ -20,8 +20,8 @@ from runbook_lib.golden import ci_runs, comparison
 from runbook_lib.golden.collect import CollectionProblem
 from runbook_lib.golden.run_choice import ChosenRun
 from runbook_lib.pins.bump import Bump
-from runbook_lib.recipes.targets import Target
 from runbook_lib.text.edits import Edit
+from runbook_lib.text.recipes.targets import Target
 from runbook_lib.world.ports import Forge
 
 _SCRIPT = re.compile(r"[\w.-]{1,200}")  # a job with a launch script has its name

@@ -8,18 +8,18 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
-from runbook_lib.clients.github.models import Issue
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.golden.run_choice import ChosenRun
 from runbook_lib.pins.bump import Bump
-from runbook_lib.recipes.quarantine import BROKEN
-from runbook_lib.recipes.rows import RecipeRow
-from runbook_lib.recipes.targets import Target
-from runbook_lib.system.clock import now
 from runbook_lib.text import markdown_texts
 from runbook_lib.text.markdown import unlinked
+from runbook_lib.text.recipes.quarantine import BROKEN
+from runbook_lib.text.recipes.rows import RecipeRow
+from runbook_lib.text.recipes.targets import Target
 from runbook_lib.world.conditions.issues import IssueFiled
+from runbook_lib.world.github.models import Issue
+from runbook_lib.world.machine.clock import now
 from runbook_lib.world.ports import Forge
 
 LABEL = "bug"

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from runbook_lib import display
-from runbook_lib.clients.github.ci_status import branch_of, platform_of
-from runbook_lib.clients.github.models import WorkflowJob
-from runbook_lib.recipes.targets import Target
+from runbook_lib.text.recipes.targets import Target
+from runbook_lib.world.github.ci_status import branch_of, platform_of
+from runbook_lib.world.github.models import WorkflowJob
 from runbook_lib.world.ports import Forge
 
 #: A job runs its test so often with the label for functional tests, and stops at the first failure.

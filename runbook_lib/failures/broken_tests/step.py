@@ -8,12 +8,12 @@ from runbook_lib.failures.broken_tests import decide, failures, quarantine, surv
 from runbook_lib.failures.broken_tests.change import QuarantineChange
 from runbook_lib.failures.broken_tests.quarantine import RunFailures
 from runbook_lib.failures.broken_tests.survey import QuarantineSurvey
-from runbook_lib.git.commits import follow, tree_with
 from runbook_lib.golden import bisect_offer, run_choice
 from runbook_lib.model import Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.world import bump_branch, pull_request
 from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.git.commits import follow, tree_with
 from runbook_lib.world.outside import World
 
 

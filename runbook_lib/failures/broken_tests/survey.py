@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Evidence, Next
-from runbook_lib.clients.github.models import Pull
 from runbook_lib.decisions import Kind
 from runbook_lib.errors import Refused
 from runbook_lib.failures import quarantines
@@ -21,20 +20,21 @@ from runbook_lib.failures.broken_tests import issue as tracking
 from runbook_lib.failures.broken_tests import passing
 from runbook_lib.failures.broken_tests.change import QuarantineChange, QuarantineCommitted
 from runbook_lib.failures.broken_tests.passing import PassingRuns
-from runbook_lib.git.checkout import Checkout
-from runbook_lib.git.command import GitFailed
 from runbook_lib.model import Condition, Outcome, Plan, Question
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import FUNCTIONAL
-from runbook_lib.recipes import quarantine
-from runbook_lib.recipes.targets import Target
-from runbook_lib.system.clock import now
 from runbook_lib.text import edits
 from runbook_lib.text.markdown import code, prose
+from runbook_lib.text.recipes import quarantine
+from runbook_lib.text.recipes.targets import Target
 from runbook_lib.world import bump_branch, bump_pull
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.conditions.commits import BranchTip, Pushed
 from runbook_lib.world.conditions.pulls import Described, Labelled, PullKey, PullOpen
+from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.git.command import GitFailed
+from runbook_lib.world.github.models import Pull
+from runbook_lib.world.machine.clock import now
 from runbook_lib.world.outside import World
 
 

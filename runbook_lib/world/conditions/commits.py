@@ -6,11 +6,11 @@ from typing import Literal
 
 from runbook_lib.checks import Check, Evidence
 from runbook_lib.errors import Refused
-from runbook_lib.git.checkout import Checkout
-from runbook_lib.git.commit_changes import expected_changes, fingerprint
-from runbook_lib.git.commits import create_commit, merged_tree, move_branch, tree_with
 from runbook_lib.model import Effect
 from runbook_lib.text.edits import Edit, edited_paths, unapplied
+from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.git.commit_changes import expected_changes, fingerprint
+from runbook_lib.world.git.commits import create_commit, merged_tree, move_branch, tree_with
 from runbook_lib.world.outside import World
 
 CommitKind = Literal["pins", "refresh", "quarantine", "reenable", "empty"]

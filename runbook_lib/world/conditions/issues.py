@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runbook_lib.checks import Check, Evidence
-from runbook_lib.clients.github.models import Issue
 from runbook_lib.model import Effect
 from runbook_lib.world.conditions.pulls import DELAYS
+from runbook_lib.world.github.models import Issue
 from runbook_lib.world.once import once
 from runbook_lib.world.outside import World
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from runbook_lib.checks import Check, Evidence, Next
-from runbook_lib.clients.github.ci_status import branch_of, choose
-from runbook_lib.clients.github.copy_pr_bot import command, commands
-from runbook_lib.clients.github.errors import NotAllowed
-from runbook_lib.clients.github.models import Pull
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.model import Effect
 from runbook_lib.text.sections import compose_body
+from runbook_lib.world.github.ci_status import branch_of, choose
+from runbook_lib.world.github.copy_pr_bot import command, commands
+from runbook_lib.world.github.errors import NotAllowed
+from runbook_lib.world.github.models import Pull
 from runbook_lib.world.once import once
 from runbook_lib.world.outside import World
 from runbook_lib.world.ports import Forge

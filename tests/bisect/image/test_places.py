@@ -14,8 +14,8 @@ from runbook_lib.compute.slurm.batch_files import job_name
 from runbook_lib.compute.slurm.client import QueuedJob, Slurm
 from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Site
+from runbook_lib.compute.workloads import Workload
 from runbook_lib.pins.bump import Bump
-from runbook_lib.recipes.workloads import Workload
 
 NCCL = Overlay("nccl", "2.29.7", "2.30.4", "nvidia-nccl-cu13==2.29.7", 3, "report")
 REPORT = "runbook-overlay: nccl 2.29.7"

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from layouts import GITLAB, image, matrix, rows
 
-from runbook_lib.clients.gitlab.models import Pipeline, PipelineJob
 from runbook_lib.compute.internal_ci import plan
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.pins.known_sites import MEGATRON_LM
+from runbook_lib.world.gitlab.models import Pipeline, PipelineJob
 
 HEAD, OTHER = "a" * 40, "b" * 40
 BRANCH = "bump/main/dev-26.04-py3"

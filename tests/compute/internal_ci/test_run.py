@@ -16,16 +16,16 @@ from controls import Controls
 from gitlab_project import TOKEN, Faulty, GitLabServer
 
 from runbook_lib.bump.run import carry_out
-from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.compute.internal_ci import step as internal_ci
 from runbook_lib.compute.internal_ci.plan import PipelineProgress
 from runbook_lib.compute.internal_ci.step import InternalCi, PipelineFacts
 from runbook_lib.errors import Refused, RunbookError, Unreachable
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden.step import GoldenStep
 from runbook_lib.practice.second_ci import PracticeSecondCi
 from runbook_lib.practice.store import Store
 from runbook_lib.world.conditions import pulls
+from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.gitlab.client import GitLab
 from runbook_lib.world.outside import World as Outside
 
 BRANCH = "bump/main/dev-26.04-py3"
@@ -99,7 +99,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def at(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[At]:
     monkeypatch.setattr(internal_ci, "DELAYS", (0.0, 0.0))
-    monkeypatch.setattr("runbook_lib.transport.http.PAUSES", (0, 0))
+    monkeypatch.setattr("runbook_lib.world.transport.http.PAUSES", (0, 0))
     monkeypatch.setattr(pulls, "DELAYS", (0, 0))
     monkeypatch.setenv("GITHUB_REPOSITORY", REPOSITORY)
     home = tmp_path / "home"

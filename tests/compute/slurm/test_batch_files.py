@@ -12,8 +12,8 @@ import pytest
 from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.slurm.batch_files import BATCH, job_files, job_name
 from runbook_lib.compute.slurm.site import Session, Site
+from runbook_lib.compute.workloads import Workload
 from runbook_lib.errors import CannotTell
-from runbook_lib.recipes.workloads import Workload
 
 FOLDER, TREE = Path("/shared/results/c/gpt-a/1"), Path("/shared/results/c/tree.tar")
 SITE = Site("/shared/Megatron-LM", "/shared/results")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.slurm.selection import SelectedTest, unmounted
 from runbook_lib.compute.slurm.site import SCHEMA, Session, Site, parse
+from runbook_lib.compute.workloads import Workload
 from runbook_lib.errors import RunbookError
-from runbook_lib.recipes.workloads import Workload
 from runbook_lib.text.user_file import load_schema
 
 FILE = """\

@@ -15,8 +15,6 @@ from test_golden_step import REGRESSION, first_run, step05
 
 from runbook_lib.bump import push_round, readiness
 from runbook_lib.bump.readiness import Readiness
-from runbook_lib.clients.github.errors import NotAllowed
-from runbook_lib.clients.github.models import Issue
 from runbook_lib.decisions import Decision, Decisions
 from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
@@ -32,6 +30,8 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.practice.runs import PracticeRefusal
 from runbook_lib.world import bump_branch, pull_request
+from runbook_lib.world.github.errors import NotAllowed
+from runbook_lib.world.github.models import Issue
 from runbook_lib.world.outside import World as Outside
 
 HANG = "gpt3_mcore_te_tp4_pp1_long"

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runbook_lib.clients.github.models import Issue
 from runbook_lib.failures.broken_tests.issue import choose, marker, of_failure, review_date
 from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.failures.failure import Failure
 from runbook_lib.pins.bump import Bump
-from runbook_lib.recipes.targets import Target
+from runbook_lib.text.recipes.targets import Target
 from runbook_lib.world.conditions.issues import IssueFiled
+from runbook_lib.world.github.models import Issue
 
 BUMP = Bump.parse(tag="26.04-py3")
 BROKEN = Target("gpt3_tp1", "dgx_h100", "dev", "gpt", "it hangs")

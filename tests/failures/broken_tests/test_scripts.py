@@ -21,13 +21,13 @@ from runbook_lib.failures.broken_tests.issue import review_date
 from runbook_lib.failures.broken_tests.step import BrokenTests
 from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.failures.failure import Failure
-from runbook_lib.git.checkout import Checkout
-from runbook_lib.git.commit_changes import expected_changes, tree_changes
-from runbook_lib.git.commits import create_commit, tree_with
 from runbook_lib.golden.bisect_offer import ImageSearches
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM
 from runbook_lib.text import edits
+from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.git.commit_changes import expected_changes, tree_changes
+from runbook_lib.world.git.commits import create_commit, tree_with
 
 FOLDER = "tests/functional_tests/launch_scripts/gb200"
 ACTIVE, FLAKY = f"{FOLDER}/active/L0_Launch_a.sh", f"{FOLDER}/flaky/L0_Launch_a.sh"

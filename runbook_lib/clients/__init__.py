@@ -1,1 +1,0 @@
-"""Clients of the services that a bump talks to."""

@@ -1,0 +1,141 @@
+"""Unit tests that CI leaves out: a decorator of pytest below a comment with the reason and the issue.  Pure.
+
+The lines are spliced in, every other byte stays, and parsing proves it: without them, both texts are the same program.
+"""
+
+import ast
+from collections.abc import Mapping, Sequence
+
+from runbook_lib.errors import Refused
+from runbook_lib.text.recipes.quarantine import note
+
+_LINE = 100  # characters of a line that Megatron-LM's formatter accepts
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def mark(text: str, node: str, marker: str, reason: str, issue: int, review: str) -> str:
+    """Return the text of a test's file in which CI leaves the test out, with all its parameters.
+
+    ``node`` is pytest's ID.  Without a ``marker`` of the repository the test is skipped.  ``issue`` 0 stands for one
+    that is not filed yet, for previews.  Raises Refused for a test that is not found, or a file that cannot be edited.
+    """
+    before = _parsed(text, node)
+    chain = _chain(before, node)
+    if _is_skipped(before, chain, marker):
+        return text
+    lines = text.split("\n")
+    at = _begin(chain[-1])
+    indent, end = " " * chain[-1].col_offset, "\r" if lines[at].endswith("\r") else ""
+    comment = f"{indent}# Broken: {note(reason, issue, review)}"
+    if len(comment) > _LINE:
+        comment = f"{indent}# Broken: {note(f'{reason[: _LINE - 70 - len(indent)]}…', issue, review)}"
+    tracker = f"broken, see issue #{issue or '(new)'}"
+    decorator = f"{indent}@pytest.mark.{marker}" if marker else f'{indent}@pytest.mark.skip(reason="{tracker}")'
+    lines[at:at] = [comment + end, decorator + end]
+    imported = not any(isinstance(each, ast.Import) and _binds_pytest(each) for each in before.body)
+    if imported:
+        first = next((each for each in before.body[_has_docstring(before) :] if not _is_future(each)), before.body[0])
+        lines.insert(_begin(first), f"import pytest{end}")
+    after = "\n".join(lines)
+    _prove(text, after, node, imported=imported)
+    return after
+
+
+def unmark(text: str, node: str, marker: str) -> str:
+    """Return the text without the lines that ``mark`` added for a test.  Raises Refused if it did not add them."""
+    chain = _chain(_parsed(text, node), node)
+    lines = text.split("\n")
+    for decorator in chain[-1].decorator_list:
+        at = decorator.lineno - 1
+        ours = _name(decorator) == f"pytest.mark.{marker or 'skip'}"
+        if ours and at and lines[at - 1].lstrip().startswith("# Broken: "):
+            del lines[at - 1 : at + 1]
+            after = "\n".join(lines)
+            _prove(after, text, node, imported=False)
+            return after
+    if _is_skipped(_parsed(text, node), chain, marker):
+        raise Refused(f"{node} is left out by something else than a comment `# Broken: …`. Re-enable it by hand.")
+    return text
+
+
+def is_skipped(texts: Mapping[str, str], node: str, marker: str) -> bool:
+    """Return True if CI leaves out the test, given the texts of files."""
+    text = texts.get(node.partition("::")[0])
+    if text is None:
+        return False
+    try:
+        tree = _parsed(text, node)
+        return _is_skipped(tree, _chain(tree, node), marker)
+    except Refused:
+        return False
+
+
+def _parsed(text: str, node: str) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise Refused(f"The file of {node} cannot be parsed ({error}). Mark the test by hand.") from error
+
+
+def _chain(tree: ast.Module, node: str) -> list[Definition]:
+    """Return the definitions that a node ID names, the outermost first.  Raises Refused unless there is one of each."""
+    body, chain = tree.body, list[Definition]()
+    for name in node.partition("[")[0].split("::")[1:]:
+        found = [each for each in body if isinstance(each, Definition) and each.name == name]
+        if len(found) != 1:
+            times = "twice or more" if found else "nowhere"
+            raise Refused(f"{node}: the file defines {name} {times} at this place. Mark the test by hand.")
+        chain.append(found[0])
+        body = found[0].body
+    if not chain:
+        raise Refused(f"{node} names no test: write `path/of/test_file.py::test_name`.")
+    return chain
+
+
+def _is_skipped(tree: ast.Module, chain: Sequence[Definition], marker: str) -> bool:
+    marks = [decorator for each in chain for decorator in each.decorator_list]
+    for each in tree.body:
+        if isinstance(each, ast.Assign) and _name(each.targets[0]) == "pytestmark":
+            marks += each.value.elts if isinstance(each.value, ast.List | ast.Tuple) else [each.value]
+    return not {"pytest.mark.skip", f"pytest.mark.{marker}"}.isdisjoint(map(_name, marks))
+
+
+def _name(expression: ast.expr) -> str:
+    """Return a dotted name, or that of what is called; empty for anything else."""
+    target, parts = expression.func if isinstance(expression, ast.Call) else expression, list[str]()
+    while isinstance(target, ast.Attribute):
+        parts.insert(0, target.attr)
+        target = target.value
+    return ".".join([target.id, *parts]) if isinstance(target, ast.Name) else ""
+
+
+def _begin(statement: ast.stmt) -> int:
+    """Return the index of a statement's first line, which may be that of a decorator."""
+    decorators = statement.decorator_list if isinstance(statement, Definition) else []
+    return min([statement.lineno, *(each.lineno for each in decorators)]) - 1
+
+
+def _prove(without: str, marked: str, node: str, *, imported: bool) -> None:
+    """Raise Refused unless the test's first decorator, and an import, are all that a program has beyond another."""
+    tree = _parsed(marked, node)
+    _chain(tree, node)[-1].decorator_list.pop(0)
+    if imported:
+        tree.body.remove(next(each for each in tree.body if isinstance(each, ast.Import) and _binds_pytest(each)))
+    try:
+        same = ast.dump(tree) == ast.dump(_parsed(without, node))
+    except RecursionError:
+        same = False
+    if not same:
+        raise Refused(f"{node} cannot be marked without changing more of its file. Mark it by hand.")
+
+
+def _binds_pytest(statement: ast.Import) -> bool:
+    return any(alias.name == "pytest" and alias.asname is None for alias in statement.names)
+
+
+def _has_docstring(tree: ast.Module) -> bool:
+    return ast.get_docstring(tree) is not None
+
+
+def _is_future(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"

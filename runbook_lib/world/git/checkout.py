@@ -1,0 +1,278 @@
+"""A git repository on this machine: all reads and changes of it.
+
+All work is done by the git command, with the engineer's own authentication, signing and hooks.
+No call waits for a password or a pass phrase: there is no terminal, and every call has a time limit.
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from runbook_lib.errors import NoSuchBranch, Refused, RunbookError, Unreachable
+from runbook_lib.world.git import command
+from runbook_lib.world.git.blobs import read_blobs
+from runbook_lib.world.git.command import GitFailed
+from runbook_lib.world.machine import files
+
+#: The exit status of `git remote get-url` if there is no remote of that name.
+_NO_REMOTE = 2
+_FETCHED_FROM = re.compile(r"^(\S+)\t(.*) \(fetch\)", re.MULTILINE)
+_SLUG = re.compile(r"(?:^|[/:])(?P<owner>[A-Za-z0-9][A-Za-z0-9-]*)/(?P<name>[A-Za-z0-9._-]+?)(?:\.git)?/?$")
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A clone: with a work tree, or bare (then it can be read, not edited).
+
+    ``slug`` is ``owner/name`` on the forge where neither the environment nor a remote tells it.
+    """
+
+    path: Path
+    bare: bool
+    slug: str = ""
+
+    @classmethod
+    def open(cls, path: str | Path, slug: str = "") -> Self:
+        """Find the repository that contains ``path``.  Raises RunbookError if there is none, or git is too old."""
+        place = Path(os.path.expanduser(path)).absolute()  # which leaves the home of an unknown user as it is
+        if not os.path.isdir(place):  # False for an impossible path too
+            raise RunbookError(f"There is no folder {place}.", "Give the path of a git checkout.")
+        command.require()
+        with contextlib.suppress(GitFailed):
+            return cls(Path(command.git(place, "rev-parse", "--show-toplevel")), bare=False, slug=slug)
+        try:
+            bare = command.git(place, "rev-parse", "--is-bare-repository") == "true"
+            top = command.git(place, "rev-parse", "--absolute-git-dir" if bare else "--show-toplevel")
+        except GitFailed as error:
+            raise RunbookError(
+                f"{place} is not a git checkout. git reports: {error.stderr} Give the path of a clone."
+            ) from error
+        return cls(Path(top), bare, slug)
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def git(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run git here and return its output, without the final newline.  Raises GitFailed."""
+        return command.git(self.path, *arguments, stdin=stdin)
+
+    def resolve(self, ref: str) -> str:
+        """Return the full commit ID of ``ref``.  Raises RunbookError if there is none."""
+        try:
+            return self.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+        except GitFailed as error:
+            raise RunbookError(
+                f"{ref!r} names no commit in {self.path}.", "Fetch it first, or correct the name."
+            ) from error
+
+    def branch_tip(self, branch: str) -> str | None:
+        """Return the commit of a local branch; None if there is no such branch."""
+        return self._tip(f"refs/heads/{branch}")
+
+    def tracked_tip(self, remote: str, branch: str) -> str | None:
+        """Return the commit that a remote's branch had when it was last fetched here."""
+        return self._tip(f"refs/remotes/{remote}/{branch}")
+
+    def _tip(self, ref: str) -> str | None:
+        return self.git("for-each-ref", "--format=%(objectname)", "--count=1", ref) or None
+
+    def current_branch(self) -> str | None:
+        """Return the branch that is checked out; None when HEAD is detached."""
+        return self.git("branch", "--show-current") or None
+
+    def read(self, paths: Iterable[str], ref: str | None = None) -> dict[str, str | None]:
+        """Return texts by path, from a commit, or from the work tree if ``ref`` is None; None for a missing file.
+
+        Bytes that are not UTF-8 become surrogate escapes, and line endings stay, so that texts can be written back
+        unchanged. Raises CannotTell for a link, which is not followed, and for a special file, such as a pipe.
+        """
+        if ref is not None:
+            blobs = read_blobs(self.path, [(ref, path) for path in paths])
+            return {path: blob and blob[1] for (_, path), blob in blobs.items()}
+        return {path: self._read_file(path) for path in paths}
+
+    def _read_file(self, path: str) -> str | None:
+        content = None if self.bare else files.read_inside(self.path, path)
+        return None if content is None else content.decode("utf-8", "surrogateescape")
+
+    def uncommitted(self, paths: Sequence[str]) -> list[str]:
+        """Return the paths that differ from HEAD in the index or the work tree."""
+        listed = self.git("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", *paths)
+        return sorted(entry[3:] for entry in listed.split("\0") if entry)
+
+    def is_ancestor(self, older: str, newer: str) -> bool:
+        """Return True if ``newer`` contains ``older``."""
+        return self.git("rev-list", "--max-count=1", "--end-of-options", older, f"^{newer}") == ""
+
+    def merge_base(self, commit: str, base: str) -> str | None:
+        """Return the best common ancestor of two commits, or None for unrelated ones (or in a shallow clone)."""
+        try:
+            return self.git("merge-base", "--end-of-options", commit, base)
+        except GitFailed:
+            return None
+
+    def identity(self) -> tuple[str, str]:
+        """Return the name and email address that a commit made here would have."""
+        try:
+            self.git("var", "GIT_AUTHOR_IDENT")
+            name, _, rest = self.git("var", "GIT_COMMITTER_IDENT").partition(" <")
+        except GitFailed as error:
+            raise RunbookError(
+                f"git does not know who commits in {self.path}.",
+                "Set it with `git config user.name '…'` and `git config user.email '…'`.",
+            ) from error
+        return name, rest.partition(">")[0]
+
+    # -- remotes ------------------------------------------------------------------------------------------------
+
+    def remotes(self) -> list[str]:
+        """Return the names of the remotes."""
+        return self.git("remote").split()
+
+    def remote_urls(self) -> dict[str, str]:
+        """Return the fetch URL of each remote as configured, possibly with credentials."""
+        return dict(_FETCHED_FROM.findall(self.git("remote", "-v")))
+
+    def remote_url(self, remote: str, *, push: bool = False) -> str | None:
+        """Return the URL of a remote, without credentials; None if there is no such remote."""
+        try:
+            return command.clean(command.addresses(self.path, remote, push=push)[0])
+        except GitFailed as error:
+            if error.status != _NO_REMOTE:
+                raise
+            return None
+
+    def base_remote(self) -> str | None:
+        """Return the remote that pull requests go to: that of GITHUB_REPOSITORY, else ``upstream``, else ``origin``."""
+        return self._base()[0]
+
+    def _base(self) -> tuple[str | None, str]:
+        """Return that remote with its URL."""
+        urls = self.remote_urls()
+        wanted = f"/{os.environ.get('GITHUB_REPOSITORY', '/')}".lower()
+        for remote, url in urls.items() if len(urls) > 1 else ():
+            if re.sub(r"(\.git)?/?$", "", url.replace(":", "/")).lower().endswith(wanted):
+                return remote, command.clean(url)
+        name = next((name for name in ("upstream", "origin") if name in urls), None)
+        return name, command.clean(urls.get(name or "", ""))
+
+    def repository(self, env: Mapping[str, str] = os.environ) -> str:
+        """Return ``owner/name`` on the forge: GITHUB_REPOSITORY, else from the remotes ``upstream`` and ``origin``."""
+        if self.slug:
+            return self.slug
+        if slug := env.get("GITHUB_REPOSITORY"):
+            if not re.fullmatch(r"[A-Za-z0-9-]+/[A-Za-z0-9._-]+", slug):
+                raise RunbookError(f"GITHUB_REPOSITORY is {slug!r}; expected owner/name.")
+            return slug
+        remote, url = self._base()
+        if remote is None:
+            raise RunbookError(
+                f"{self.path} has no remote upstream or origin, so its repository on GitHub is not known. "
+                "Set GITHUB_REPOSITORY=owner/name."
+            )
+        return slug_of(url)
+
+    def remote_tip(self, remote: str, branch: str) -> str | None:
+        """Return the current commit of a branch on the remote; None if the remote has no such branch."""
+        ref = f"refs/heads/{branch}"
+        listed = self._remote_call(remote, "ls-remote", "--", remote, ref)
+        return next((line.split("\t")[0] for line in listed.splitlines() if line.endswith(f"\t{ref}")), None)
+
+    def fetch(self, remote: str, branch: str) -> str:
+        """Fetch the branch's newest commit, without moving any ref, and return its ID."""
+        tip = self.remote_tip(remote, branch)
+        if tip is None:
+            raise NoSuchBranch(
+                f"The branch {branch!r} does not exist on the remote {remote!r} ({self.remote_url(remote)}). "
+                "Give the name of a branch that it has."
+            )
+        if not self.has(tip):
+            self._fetch(remote, f"refs/heads/{branch}")
+        return tip
+
+    def fetch_pull(self, remote: str, number: int) -> None:
+        """Fetch the head of a pull request, without moving any ref.  Raises Unreachable if the remote lacks it."""
+        self._fetch(remote, f"refs/pull/{number}/head")
+
+    def _fetch(self, remote: str, ref: str) -> None:
+        self._remote_call(
+            remote, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--refmap=",
+            remote, ref,
+        )  # fmt: skip
+
+    def has(self, commit: str) -> bool:
+        """Return True if the commit is in this clone."""
+        return self.git("cat-file", "--batch-check", stdin=commit).endswith(tuple("0123456789"))
+
+    def _remote_call(self, remote: str, *arguments: str) -> str:
+        try:
+            return command.git(self.path, *arguments, remote=remote)
+        except command.NoSuchRemote as error:
+            raise self._no_remote(remote) from error
+        except GitFailed as error:
+            raise Unreachable(
+                f"The remote {remote!r} ({self.remote_url(remote)}) could not be read. git reports: {error.stderr} "
+                "Check the URL, the network and your credentials; `git ls-remote` must work without prompting."
+            ) from error
+
+    def _no_remote(self, remote: str) -> RunbookError:
+        names = ", ".join(self.remotes()) or "none"
+        return RunbookError(
+            f"{self.path} has no remote named {remote!r}; it has {names}.",
+            "Add it with `git remote add`, or give another as remote.",
+        )
+
+    # -- changing -----------------------------------------------------------------------------------------------
+
+    def require_work_tree(self) -> None:
+        """Raise Refused in a bare repository."""
+        if self.bare:
+            raise Refused(
+                f"{self.path} is a bare repository: there are no files to edit. Give a clone with a work tree."
+            )
+
+    def archive(self, commit: str, path: Path) -> None:
+        """Write a commit's files to a tar archive that only the owner can read, complete or not at all."""
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            self.git("archive", "--format=tar", f"--output={draft}", commit)
+            draft.chmod(0o600)
+            draft.replace(path)
+        except OSError as error:
+            raise files.cannot_write(path, error) from error
+
+    def push(self, remote: str, branch: str, commit: str, *, replaces: str | None = None) -> None:
+        """Push a commit as the branch, never by force.  Raises Refused if the remote refuses it.
+
+        With ``replaces``, the branch is moved to the commit if it is still at that one (empty: if there is no branch
+        yet), so that the push can remove only that one's commits.
+        """
+        ref = f"refs/heads/{branch}"
+        lease = [] if replaces is None else [f"--force-with-lease={ref}:{replaces}"]
+        options = ("--quiet", "--no-follow-tags", "--recurse-submodules=no", *lease)
+        try:
+            command.git(self.path, "push", *options, "--", remote, f"{commit}:{ref}", remote=remote)
+        except command.NoSuchRemote as error:
+            raise self._no_remote(remote) from error
+        except GitFailed as error:
+            advice = "The commit is safe here; run again when you have permission to push."
+            if "stale info" in error.stderr:
+                advice = "The branch there has moved since it was read: run again."
+            url = self.remote_url(remote, push=True)
+            raise Refused(
+                f"The remote {remote!r} ({url}) did not accept the branch {branch}. git reports: {error.stderr} "
+                f"{advice}"
+            ) from error
+
+
+def slug_of(url: str) -> str:
+    """Return ``owner/name`` on a forge from the URL of a remote (https, ssh, scp-like or a path)."""
+    match = _SLUG.search(url)
+    if match is None:
+        raise RunbookError(
+            f"The remote's URL {command.clean(url)!r} has no owner/name.", "Set GITHUB_REPOSITORY=owner/name."
+        )
+    return f"{match['owner']}/{match['name']}"

@@ -1,0 +1,232 @@
+"""The git command line: run without ever asking a person, with a time limit, its errors without credentials."""
+
+import functools
+import os
+import re
+import shlex
+import signal
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.text.sanitize import visible
+
+#: Time limits in seconds for local calls and for calls that contact a remote.
+LOCAL_LIMIT = 120.0
+REMOTE_LIMIT = 600.0
+
+_REMOTE_COMMANDS = frozenset({"fetch", "push", "ls-remote"})
+_SLOW_COMMANDS = _REMOTE_COMMANDS | {"cat-file"}  # which reads the files of many commits
+#: Older versions of git know only the second, which prevents them from fetching too.
+_OFFLINE = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
+#: Set by a git hook that runs this program; they would bind every call to another repository's index.
+_BINDING = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"})
+#: Seconds to let a command of this machine come to its own end: cut short, `read-tree -u` leaves half a tree.
+_LAST_MOMENTS = 3.0
+#: With these, neither git nor programs that it starts prompt or wait for a person.
+NON_INTERACTIVE = {
+    "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", "SSH_ASKPASS_REQUIRE": "never", "GCM_INTERACTIVE": "never",
+    "GIT_EDITOR": "true", "GIT_MERGE_AUTOEDIT": "no", "GPG_TTY": "",
+}  # fmt: skip
+_USERINFO = re.compile(r"(?<=://)[^/\s]+@")
+_HOST = re.compile(r"https?://(?:[^/\s]{0,500}@)?(\[[^\]\s]{1,100}\]|[^/:\s\]]{1,255})")
+
+
+#: The oldest git with all required features: --path-format, and settings through the environment.
+OLDEST = (2, 31)
+
+
+class GitFailed(RunbookError):
+    """A git command that failed: its error output without credentials, and its exit status if it had one.
+
+    ``found``: what a search printed that could not read some files.
+    """
+
+    def __init__(self, command: str, stderr: str, status: int | None = None, found: str = ""):
+        self.stderr, self.status, self.found = stderr or "nothing.", status, found
+        super().__init__(f"`git {command}` failed: {self.stderr}")
+
+
+class NoSuchRemote(GitFailed):
+    """The repository has no remote with this name."""
+
+
+@functools.cache
+def require(oldest: tuple[int, int] = OLDEST, purpose: str = "The runbook") -> None:
+    """Make sure of git's version, once a process.  Raises RunbookError for an older one."""
+    try:
+        output = subprocess.run(["git", "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True).stdout
+    except OSError:
+        return  # the first call reports the problem
+    match = re.search(r"(\d{1,4})\.(\d{1,4})", output)
+    if match and (int(match[1]), int(match[2])) < oldest:
+        raise RunbookError(
+            f"{purpose} needs git {oldest[0]}.{oldest[1]} or newer; the git on PATH is {output.strip()!r}. Nothing was "
+            "done.",
+            "Install a newer one, and run the same command again.",
+        )
+
+
+def git(
+    place: Path, *arguments: str, stdin: str | None = None, settings: Mapping[str, str] | None = None,
+    remote: str | None = None, offline: bool = False, index: Path | None = None,
+) -> str:  # fmt: skip
+    """Run git in a folder like ``output``, and return its output without the final newline."""
+    content = None if stdin is None else stdin.encode("utf-8", "surrogateescape")
+    printed = output(place, *arguments, stdin=content, settings=settings, remote=remote, offline=offline, index=index)
+    return printed.decode("utf-8", "surrogateescape").removesuffix("\n")
+
+
+def output(
+    place: Path, *arguments: str, stdin: bytes | None = None, settings: Mapping[str, str] | None = None,
+    remote: str | None = None, offline: bool = False, index: Path | None = None,
+) -> bytes:  # fmt: skip
+    """Run git in a folder and return its output.  Raises GitFailed.
+
+    ``settings`` are further configuration settings, passed in the environment.
+    ``remote`` must be a remote of the repository, or NoSuchRemote is raised: git interprets any other word as a path.
+    ``offline``: missing objects are not fetched, by any protocol.  ``index`` is used in place of the repository's.
+    """
+    far = arguments[0] in _REMOTE_COMMANDS
+    limit = REMOTE_LIMIT if arguments[0] in _SLOW_COMMANDS else LOCAL_LIMIT
+    command = shlex.join(arguments[:3])
+    if not all(map(_can_be_given, arguments)):
+        raise GitFailed(visible(command), "a name contains a character that git does not allow in names.")
+    env = _environment() | (_OFFLINE if offline else {})
+    if index is not None:
+        env["GIT_INDEX_FILE"] = str(index)
+    pairs = list((settings or {}).items())
+    if far:
+        env |= _prepare_remote(place, arguments, remote, env, pairs)
+    try:
+        process = subprocess.Popen(
+            ["git", "-C", str(place), *arguments], env=env | _configured(pairs), stdin=subprocess.PIPE,
+            # Without a controlling terminal neither ssh nor gpg can stop to ask.
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise GitFailed(command, "git was not found. Install it, or add it to PATH, then run again.") from None
+    with process:
+        try:
+            out, err = process.communicate(stdin, limit)
+        except subprocess.TimeoutExpired:
+            raise GitFailed(command, f"it took longer than {limit:.0f} seconds and was stopped.") from None
+        finally:
+            if process.poll() is None:  # a time-out or Ctrl-C: git's own children (ssh, hooks) end with it
+                _end(process, 0.0 if far else _LAST_MOMENTS)
+    # A search continues after a file that it cannot read, and its exit status does not show that.
+    if process.returncode or (arguments[0] == "grep" and err.startswith(b"error: ")):
+        found = out.decode("utf-8", "surrogateescape")
+        raise GitFailed(command, _sentence(err.decode("utf-8", "replace") or found), process.returncode, found)
+    return out
+
+
+def _prepare_remote(
+    place: Path, arguments: Sequence[str], remote: str | None, env: Mapping[str, str], pairs: list[tuple[str, str]]
+) -> dict[str, str]:
+    """Return the variables for a command that talks to a remote, and add its settings to ``pairs``."""
+    configured = _configuration(place)
+    if remote is not None and not any(key.startswith(f"remote.{remote}.") for key, _ in configured):
+        raise NoSuchRemote(shlex.join(arguments[:3]), f"there is no remote {remote!r}.")
+    keys = {key for key, _ in configured}
+    name = next((word for word in arguments[1:] if f"remote.{word}.url" in keys), None)
+    variables = _not_asking(env, configured) | _without_proxy(env, [*configured, *pairs])
+    used = _used(place, configured, name, push=arguments[0] == "push") if name else []
+    if used and not any(address.startswith("http://") for address in used):
+        pairs.append(("protocol.http.allow", "never"))  # no redirect leads from https to plain http
+    return variables
+
+
+def clean(text: str) -> str:
+    """Return the text without the user and password of addresses."""
+    return _USERINFO.sub("", text)
+
+
+def _environment() -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if name not in _BINDING}
+    # Without replacements, the objects read are those that a push sends.
+    own = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1"}
+    return inherited | NON_INTERACTIVE | own
+
+
+def _configuration(place: Path) -> list[tuple[str, str]]:
+    """Return all settings of a folder, names lowercase except between the dots; later ones win."""
+    settings = []
+    for entry in git(place, "config", "--null", "--list").split("\0"):
+        key, _, value = entry.partition("\n")
+        settings.append((key, value))
+    return settings
+
+
+def _not_asking(env: Mapping[str, str], settings: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return the variable with the ssh that git would use, in batch mode: it has precedence over the setting."""
+    own = next((value for key, value in reversed(settings) if key == "core.sshcommand"), "")
+    ssh = env.get("GIT_SSH_COMMAND") or own or shlex.quote(env.get("GIT_SSH", "ssh"))
+    return {"GIT_SSH_COMMAND": f"{ssh} -oBatchMode=yes"}
+
+
+def addresses(place: Path, remote: str, *, push: bool) -> list[str]:
+    """Return the addresses of a remote after git's rules (``insteadOf``) have been applied."""
+    return git(place, "remote", "get-url", "--all", *(["--push"] if push else []), "--", remote).splitlines()
+
+
+def _used(place: Path, settings: Sequence[tuple[str, str]], remote: str, *, push: bool) -> list[str]:
+    """Return the addresses of a remote; git itself is asked only where a rule rewrites addresses."""
+    if any(key.startswith("url.") for key, _ in settings):
+        return addresses(place, remote, push=push)
+    pushed = [value for key, value in settings if push and key == f"remote.{remote}.pushurl"]
+    return pushed or [value for key, value in settings if key == f"remote.{remote}.url"]
+
+
+def _without_proxy(env: Mapping[str, str], settings: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return the variables that keep git from using a proxy, from the environment or its settings, for this machine.
+
+    Each host is listed by itself: older versions of curl, which git is built on, cannot read 127.0.0.0/8.
+    """
+    from runbook_lib.world.transport.urls import is_loopback  # only calls of a remote need it
+
+    hosts = {host.strip("[]") for host in _HOST.findall("\n".join(map("\n".join, settings)))}
+    direct = ["127.0.0.1", "localhost", "::1", *sorted(filter(is_loopback, hosts))]
+    own = env.get("no_proxy") or env.get("NO_PROXY") or ""
+    joined = own if own.strip() == "*" else ",".join(filter(None, [own, *dict.fromkeys(direct)]))
+    return {"no_proxy": joined, "NO_PROXY": joined}
+
+
+def _configured(settings: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the variables for settings, in addition to those in the environment (git-config(1), GIT_CONFIG_COUNT)."""
+    text = os.environ.get("GIT_CONFIG_COUNT", "")
+    count = int(text) if re.fullmatch(r"[0-9]{1,4}", text) else 0
+    variables: dict[str, str] = {}
+    for name, value in settings:
+        variables |= {f"GIT_CONFIG_KEY_{count}": name, f"GIT_CONFIG_VALUE_{count}": value}
+        count += 1
+    return variables | {"GIT_CONFIG_COUNT": str(count)} if variables else {}
+
+
+def _can_be_given(argument: str) -> bool:
+    """Return True if a text can be passed as an argument: the system passes zero-terminated bytes."""
+    try:
+        return b"\0" not in os.fsencode(argument)
+    except UnicodeEncodeError:
+        return False
+
+
+def _end(process: "subprocess.Popen[bytes]", patience: float) -> None:
+    """Terminate git and its children unless they exit: gently at first, so that they remove their locks."""
+    try:
+        process.communicate(timeout=patience)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _sentence(stderr: str) -> str:
+    lines = [line.strip() for line in clean(stderr).splitlines() if line.strip() and not line.startswith("hint:")]
+    joined = "; ".join(lines[:8])
+    if joined and not joined.endswith("."):
+        joined += "."
+    return joined

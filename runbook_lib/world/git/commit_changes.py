@@ -1,0 +1,152 @@
+"""Commits and their changes in git's own trees: paths, modes and contents.  Changes nothing."""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from runbook_lib.text.edits import Edit, edited_paths
+from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.git.command import GitFailed
+
+#: These override a user's configuration, so that nothing hides a change and none of their programs is run.
+_ALL = ("--no-renames", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none")
+_NO_MODE = "000000"
+_NEW_FILE = "100644"
+#: The limits of a commit's diff; a larger file is only named.
+_MAX_FILES, _MAX_LINES, _MAX_BYTES = 40, 300, 200_000
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit; ``author`` and ``title`` are unverified text from its author."""
+
+    id: str
+    parents: tuple[str, ...]
+    tree: str
+    author: str
+    date: str
+    title: str
+
+
+@dataclass(frozen=True)
+class TreeChange:
+    """The entries of a path in the trees before and after a commit; mode and ID are zeros if there is no entry."""
+
+    old_mode: str
+    mode: str
+    old_blob: str
+    blob: str
+
+
+def list_files(checkout: Checkout, commit: str, *folders: str) -> list[str]:
+    """Return the paths of all files of a commit, or of those in these folders."""
+    listed = checkout.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", commit, "--", *folders)
+    return list(filter(None, listed.split("\0")))
+
+
+def list_commits(checkout: Checkout, base: str, head: str) -> tuple[Commit, ...]:
+    """Return the commits that ``head`` contains and ``base`` does not, the oldest first."""
+    names = "%H%x00%P%x00%T%x00%an <%ae>%x00%cs%x00%s"
+    lines = checkout.git(
+        "rev-list", "--topo-order", "--reverse", f"--format={names}", "--end-of-options", head, f"^{base}", "--"
+    )
+    commits = []
+    for line in lines.split("\n"):
+        if "\0" in line:
+            commit, parents, tree, author, date, title = line.split("\0", 5)
+            commits.append(Commit(commit, tuple(parents.split()), tree, author, date, title))
+    return tuple(commits)
+
+
+def tree_changes(checkout: Checkout, parent: str, commit: str) -> dict[str, TreeChange]:
+    """Return the differences between two commits, by path."""
+    raw = checkout.git("diff-tree", "-r", "-z", "--raw", "--no-abbrev", *_ALL, "--end-of-options", parent, commit, "--")
+    fields = raw.split("\0")
+    changes = {}
+    for entry, path in zip(fields[::2], fields[1::2], strict=False):
+        old_mode, mode, old_blob, blob, _ = entry.removeprefix(":").split(" ")
+        changes[path] = TreeChange(old_mode, mode, old_blob, blob)
+    return changes
+
+
+def expected_changes(checkout: Checkout, parent: str, edits: Sequence[Edit]) -> dict[str, TreeChange]:
+    """Return the changes of a commit on ``parent`` with exactly these edits and unchanged modes."""
+    paths = edited_paths(edits)
+    entries = checkout.git("ls-tree", "-z", "--full-tree", parent, "--", *paths) if paths else ""
+    before = {}
+    for entry in filter(None, entries.split("\0")):
+        meta, _, path = entry.partition("\t")
+        mode, _, blob = meta.split(" ")
+        before[path] = (mode, blob)
+    changes = {}
+    nothing = _NO_MODE, "0" * len(parent)
+    for edit in edits:
+        old_mode, old_blob = before.get(edit.path, nothing)
+        mode, _ = before.get(edit.source or edit.path, (_NEW_FILE, ""))
+        if edit.source:
+            changes[edit.source] = TreeChange(before[edit.source][0], _NO_MODE, before[edit.source][1], nothing[1])
+        blob = _blob_id(edit.after, parent)
+        if blob != old_blob:
+            changes[edit.path] = TreeChange(old_mode, mode, old_blob, blob)
+    return changes
+
+
+def _blob_id(text: str, like: str) -> str:
+    """Return the ID of a text stored in git without filters; all IDs in a repository have the length of ``like``."""
+    content = text.encode("utf-8", "surrogateescape")
+    kind = "sha1" if len(like) == 40 else "sha256"
+    return hashlib.new(kind, b"blob %d\0%b" % (len(content), content), usedforsecurity=False).hexdigest()
+
+
+def fingerprint(changes: Mapping[str, TreeChange]) -> str:
+    """Return the sha256 of changes: equal for equal paths, modes and contents, on the same parent."""
+    entries = sorted((path, change.mode, change.blob) for path, change in changes.items())
+    return f"sha256:{hashlib.sha256(json.dumps(entries).encode()).hexdigest()}"
+
+
+def is_clean_merge(checkout: Checkout, commit: Commit) -> bool:
+    """Return True if a merge equals git's own merge of its parents; git before 2.38 cannot compute it (False)."""
+    try:
+        merged = checkout.git("merge-tree", "--write-tree", *commit.parents)
+    except GitFailed:
+        return False
+    return merged.partition("\n")[0] == commit.tree
+
+
+def show_diff(checkout: Checkout, commit: Commit) -> str:
+    """Return the diff of a commit against its first parent, with a line for each file that is too large for it.
+
+    Every file counts as text, regardless of its attributes.  At most 300 lines of 40 files are shown.
+    """
+    parent = commit.parents[0] if commit.parents else checkout.git("hash-object", "-t", "tree", "--stdin", stdin="")
+    changes = tree_changes(checkout, parent, commit.id)
+    sizes = _sizes(
+        checkout, itertools.chain.from_iterable((change.blob, change.old_blob) for change in changes.values())
+    )
+    small = [path for path, change in changes.items() if max(sizes[change.blob], sizes[change.old_blob]) <= _MAX_BYTES]
+    small = small[:_MAX_FILES]
+    lines: list[str] = []
+    if small:
+        literal = [f":(top,literal){path}" for path in small]
+        text = checkout.git("diff-tree", "-r", "-p", "--text", "--no-color", "--submodule=short", "--src-prefix=a/",
+                            "--dst-prefix=b/", *_ALL, parent, commit.id, "--", *literal)  # fmt: skip
+        lines = text.split("\n") if text else []
+    shown = lines[:_MAX_LINES]
+    if len(lines) > _MAX_LINES:
+        shown.append(f"\\ {len(lines) - _MAX_LINES} more lines")
+    omitted = [path for path in changes if path not in small]
+    shown += [f"\\ not shown: {path!r} ({sizes[changes[path].blob]} bytes)" for path in omitted[:_MAX_FILES]]
+    if len(omitted) > _MAX_FILES:
+        shown.append(f"\\ and {len(omitted) - _MAX_FILES} more files")
+    return "\n".join(shown)
+
+
+def _sizes(checkout: Checkout, blobs: Iterable[str]) -> dict[str, int]:
+    """Return the bytes of each content; 0 for anything that is not a file of this repository."""
+    blobs = list(dict.fromkeys(blobs))
+    if not blobs:
+        return {}
+    sizes = checkout.git("cat-file", "--batch-check=%(objectsize)", stdin="\n".join(blobs)).split("\n")
+    return {blob: int(size) if size.isdigit() else 0 for blob, size in zip(blobs, sizes, strict=True)}

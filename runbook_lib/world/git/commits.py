@@ -1,0 +1,165 @@
+"""Commits made without a work tree: exactly the planned contents on exactly the planned parent.
+
+No hook runs, no filter or line-ending setting applies, and the user's files, index and HEAD stay as they are.  If a
+work tree has the branch checked out, its files follow.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from runbook_lib.errors import Refused
+from runbook_lib.text.edits import Edit, edited_paths
+from runbook_lib.text.redact import Redactor
+from runbook_lib.world.git import command
+from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.git.command import GitFailed
+from runbook_lib.world.machine.files import temporary_folder
+
+_FILE_MODES = ("100644", "100755")
+_OTHER_MODES = {"120000": "a symbolic link", "160000": "a submodule", "040000": "a folder"}
+_NO_HOOKS = {"core.hooksPath": os.devnull}
+
+
+def tree_with(checkout: Checkout, start: str, edits: Sequence[Edit]) -> str:
+    """Return the ID of the tree of ``start``, a commit or tree, with these edits; file modes stay.
+
+    Raises Refused for a path that is no ordinary file, or whose stored content is not its text (LFS, encryption), and
+    for a file that differs from the edit's text before.
+    """
+    paths = edited_paths(edits)
+    with temporary_folder() as folder:
+        index = folder / "index"
+
+        def git(*arguments: str, stdin: str = "") -> str:
+            return command.git(checkout.path, *arguments, stdin=stdin, index=index)
+
+        git("read-tree", start)
+        modes = _file_modes(checkout, start, paths)
+        _refuse_converted(git("check-attr", "--cached", "-z", "filter", "--", *paths) if paths else "")
+        texts = checkout.read(paths, start)
+        if changed := [edit.path for edit in edits if _has_changed(edit, texts)]:
+            names = ", ".join(changed)
+            raise Refused(f"{names} has changed since the plan was made. Nothing was committed. Run again.")
+        lines = []
+        for edit in edits:
+            blob = git("hash-object", "-w", "--no-filters", "--stdin", stdin=edit.after)
+            lines.append(f"{modes[edit.source or edit.path]} {blob}\t{edit.path}\0")
+            if edit.source:
+                lines.append(f"0 {'0' * len(blob)}\t{edit.source}\0")
+        git("update-index", "-z", "--index-info", stdin="".join(lines))
+        return git("write-tree", "--missing-ok")  # what a partial clone lacks is not fetched
+
+
+def _has_changed(edit: Edit, texts: Mapping[str, str | None]) -> bool:
+    """Return whether a file differs from the edit's text before, or a file is where one moves to."""
+    if edit.source and texts[edit.path] is not None:
+        return True
+    return texts[edit.source or edit.path] != edit.before
+
+
+def _file_modes(checkout: Checkout, start: str, paths: Sequence[str]) -> dict[str, str]:
+    """Return each path's mode, that of an ordinary file if it is new.  Raises Refused for anything but a file."""
+    folders = {str(parent) for path in paths for parent in Path(path).parents} - {"."}
+    names = [*sorted(folders), *paths]
+    listed = checkout.git("ls-tree", "-z", "--full-tree", start, "--", *names) if names else ""
+    entries = {}
+    for entry in filter(None, listed.split("\0")):
+        meta, _, path = entry.partition("\t")
+        entries[path] = meta.split(" ")[0]
+    for folder in sorted(folders):
+        if (mode := entries.get(folder, "040000")) != "040000":
+            kind = _OTHER_MODES.get(mode, "a file")
+            raise Refused(f"{folder} is {kind}, so no file below it can be committed. Nothing was committed.")
+    modes = {}
+    for path in paths:
+        modes[path] = entries.get(path, _FILE_MODES[0])
+        if modes[path] not in _FILE_MODES:
+            kind = _OTHER_MODES.get(modes[path], "no file")
+            raise Refused(f"{path} is {kind}, and only ordinary files are edited. Nothing was committed.")
+    return modes
+
+
+def _refuse_converted(attributes: str) -> None:
+    """Raise Refused for a file that git stores as a pointer or encrypted; ``attributes`` is from ``git check-attr``."""
+    fields = attributes.split("\0")
+    for path, value in zip(fields[::3], fields[2::3], strict=False):
+        if "lfs" in value or "crypt" in value:
+            raise Refused(
+                f"{path} is stored through git's filter {value!r}, so its text cannot be edited in a commit. Nothing "
+                "was committed. Store it as plain text, or edit it by hand."
+            )
+
+
+def merged_tree(checkout: Checkout, ours: str, theirs: str) -> str:
+    """Return the ID of the tree of git's own merge of two commits.  Raises Refused for a conflict."""
+    try:
+        return checkout.git("merge-tree", "--write-tree", ours, theirs).partition("\n")[0]
+    except GitFailed as error:
+        raise Refused(
+            f"{theirs[:10]} could not be merged into {ours[:10]} in {checkout.path}, and nothing was changed. "
+            f"git says: {error.stderr} Merge it by hand, then run again."
+        ) from error
+
+
+def create_commit(checkout: Checkout, tree: str, parents: Sequence[str], message: str) -> str:
+    """Return the ID of a new commit, signed off, and signed if git is configured to sign; no branch has it yet.
+
+    ``git commit-tree`` ignores ``commit.gpgSign`` by itself.
+    """
+    name, mail = checkout.identity()
+    sign = []
+    if checkout.git("config", "--type=bool", "--default=false", "--get", "commit.gpgSign") == "true":
+        sign = ["-S"]
+    # Parts of the message come from logs.
+    text = f"{Redactor(os.environ).text(message).strip()}\n\nSigned-off-by: {name} <{mail}>\n"
+    ancestors = [word for parent in parents for word in ("-p", parent)]
+    try:
+        return checkout.git("commit-tree", *sign, *ancestors, tree, stdin=text)
+    except GitFailed as error:
+        raise Refused(
+            f"The commit in {checkout.path} was not made. git says: {error.stderr} The signing key may be the cause; "
+            "fix it, then run again."
+        ) from error
+
+
+def move_branch(checkout: Checkout, branch: str, commit: str, old: str | None) -> None:
+    """Move the branch from ``old`` (None: it does not exist) to the commit; work trees that have it follow.
+
+    Raises Refused if a work tree cannot follow or the branch has moved meanwhile; then nothing has moved.
+    """
+    follow(checkout, branch, commit, old)
+    ref = f"refs/heads/{branch}"
+    try:
+        expected = old or "0" * len(commit)
+        command.git(checkout.path, "update-ref", "-m", "commit", ref, commit, expected, settings=_NO_HOOKS)
+    except GitFailed as error:
+        raise Refused(
+            f"The branch {branch} in {checkout.path} was not moved to {commit[:10]}. git says: {error.stderr} "
+            "Run again: it is planned anew if somebody else has moved it."
+        ) from error
+
+
+def follow(checkout: Checkout, branch: str, new: str, old: str | None, *options: str) -> None:
+    """Let the files of work trees that have the branch follow it to ``new``, a commit or tree; ``-n`` only tries.
+
+    Raises Refused if they cannot.
+    """
+    for folder in _work_trees(checkout, f"refs/heads/{branch}") if old is not None else ():
+        try:
+            command.git(folder, "read-tree", "-m", "-u", *options, str(old), new)
+        except GitFailed as error:
+            raise Refused(
+                f"The branch {branch} is checked out in {folder}, whose files cannot follow it. git says: "
+                f"{error.stderr} The branch was not moved. Commit, stash or finish what is there, then run again."
+            ) from error
+
+
+def _work_trees(checkout: Checkout, ref: str) -> list[Path]:
+    """Return the folders of the work trees that have a branch checked out."""
+    folders = []
+    for entry in checkout.git("worktree", "list", "--porcelain").split("\n\n"):
+        lines = entry.split("\n")
+        if f"branch {ref}" in lines and "bare" not in lines:
+            folders.append(Path(lines[0].removeprefix("worktree ")))
+    return folders

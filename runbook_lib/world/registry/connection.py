@@ -1,0 +1,167 @@
+"""HTTP to one repository of an OCI registry: sign-in, and replies that are not a registry's.
+
+Nothing here knows about manifests.  Standards: the OCI distribution specification and the token
+challenge of the distribution project, used by nvcr.io and most others.
+"""
+
+import base64
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import httpx
+
+from runbook_lib.errors import RunbookError, Unreachable
+from runbook_lib.world.replies import parse_json
+from runbook_lib.world.transport import urls
+from runbook_lib.world.transport.http import Client, NoReply, is_same_origin, is_temporary, pause_sentence
+
+_LARGEST = 4 * 2**20  # bytes; the specification lets a registry refuse larger manifests
+
+
+class Connection:
+    """GET requests to one repository.
+
+    ``login`` is a user name and password, ``user:password``, from the variable ``source``.  It goes to the registry and
+    to its token service, when they ask for it, over TLS, and nowhere else.  A registry at plain HTTP gets nothing, nor
+    does its token service: somebody else may have replied in its place.
+    """
+
+    def __init__(
+        self, address: httpx.URL, repository: str, login: str = "", source: str = "", *,
+        transport: httpx.BaseTransport | None = None, sleep: Callable[[float], None] | None = None,
+    ) -> None:  # fmt: skip
+        self.address, self.repository = address, repository
+        self._login, self._source = login, source
+        self._authorization: dict[str, str] = {}
+        self._client = Client(address, _LARGEST, transport=transport, sleep=sleep)
+
+    @property
+    def name(self) -> str:
+        """Host and repository, for messages."""
+        return f"{self.address.netloc.decode()}/{self.repository}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.disconnect()
+
+    def get(self, path: str, accept: str) -> httpx.Response | None:
+        """Return the reply to GET ``/v2/<repository>/<path>``; None if the registry does not have it."""
+        url, headers = self.address.join(f"/v2/{self.repository}/{path}"), {"Accept": accept}
+        answer = self._request(url, headers, self._authorization)
+        # A challenge from a redirect's target is not the registry's, so it gets nothing.
+        if answer.status_code == 401 and is_same_origin(answer.url, self.address):
+            self._authorization = self._sign_in(answer.headers.get("WWW-Authenticate", ""))
+            answer = self._request(url, headers, self._authorization)
+        if answer.status_code in (401, 403):
+            raise Unreachable(f"{self.name} refuses read access (HTTP {answer.status_code}).", self._advice())
+        if "html" in answer.headers.get("Content-Type", ""):
+            raise Unreachable(
+                f"{answer.url.host} replied with a web page (HTTP {answer.status_code}) instead of a registry's reply. "
+                "There may be a proxy or a login page in between, or RUNBOOK_REGISTRY may be wrong."
+            )
+        if answer.status_code == 404:
+            return None
+        if answer.status_code != 200:
+            raise Unreachable(f"{self.name} answered with an unexpected HTTP {answer.status_code}.", "Try again later.")
+        return answer
+
+    def _sign_in(self, text: str) -> dict[str, str]:
+        """Return the header that a challenge asks for.
+
+        Credentials are sent over TLS only, for a challenge that came over TLS.
+        """
+        header = {}
+        if self._login and _is_private(self.address):
+            header["Authorization"] = "Basic " + base64.b64encode(self._login.encode()).decode()
+        bearer = re.search(r"\bBearer\s+(.*)", text, re.IGNORECASE)
+        fields = dict(re.findall(r'(?<!\w)(\w+)="([^"]*)"', bearer[1])) if bearer else {}
+        realm = _web_address(fields.get("realm", ""))
+        wants_password = bearer is None and re.search(r"\bBasic\b", text, re.IGNORECASE) is not None
+        if wants_password and header:
+            return header
+        if realm is None:
+            kind = "a password" if wants_password else "an unknown kind of login"
+            raise Unreachable(f"{self.name} requires {kind}.", self._advice())
+        # Our own scope, because the challenge's may include pushing.
+        scope = f"repository:{self.repository}:pull"
+        url = realm.copy_merge_params({"service": fields.get("service", ""), "scope": scope})
+        secret = header if _is_private(realm) else {}
+        answer = self._request(url, {"Accept": "application/json"}, secret, follow=False)
+        if answer.status_code != 200:
+            raise Unreachable(f"{url.host} issued no token (HTTP {answer.status_code}).", self._advice(url))
+        document = document_of(answer)
+        if isinstance(document, dict):
+            token = document.get("token") or document.get("access_token")
+            if isinstance(token, str) and re.fullmatch(r"[\x21-\x7e]+", token):
+                return {"Authorization": f"Bearer {token}"}
+        raise Unreachable(f"{url.host} gave no usable token for {self.name}.", "Try again later.")
+
+    def _advice(self, token_service: httpx.URL | None = None) -> str:
+        """Return advice after a refusal, by the token service if one is given."""
+        host = self.address.netloc.decode()
+        for url in (self.address, token_service):
+            if url and not _is_private(url):
+                return (
+                    f"No credentials were sent, because {url.netloc.decode()} uses plain HTTP, where anybody "
+                    "may read them or answer in its place: set RUNBOOK_REGISTRY to an https:// address of the registry."
+                )
+        if self._login:
+            return f"Renew {self._source}, or unset it: a public image needs none."
+        return (
+            "If the image is not public, set NGC_API_KEY to a key with access; for another registry or a mirror, "
+            f"RUNBOOK_REGISTRY to https://{host} and RUNBOOK_REGISTRY_PASSWORD to user:password."
+        )
+
+    def _request(
+        self, url: httpx.URL, headers: Mapping[str, str], secret: Mapping[str, str], *, follow: bool = True
+    ) -> httpx.Response:
+        """Return the reply to GET, with any status that is not temporary.  ``secret`` goes only to this origin."""
+        try:
+            response = self._client.request("GET", url, headers, secret=secret, follow=follow)
+        except NoReply as error:
+            raise self._unreachable(url, f"{error}.") from error
+        if is_temporary(response):
+            pause = pause_sentence(response.headers)
+            raise self._unreachable(url, f"it answers HTTP {response.status_code}.{pause}")
+        return response
+
+    def _unreachable(self, url: httpx.URL, problem: str) -> Unreachable:
+        return Unreachable(
+            f"The registry {self.name} could not be read at {url.host}: {problem}",
+            "Try again later, check network and proxy, or set RUNBOOK_REGISTRY to a different URL for the registry.",
+        )
+
+
+def document_of(answer: httpx.Response) -> Any:
+    """Return a reply's JSON.  Raises Unreachable if it is not JSON, or has too many values."""
+    try:
+        return parse_json(answer.content)
+    except ValueError:
+        host = answer.url.host
+        raise Unreachable(f"{host} sent something that is not JSON, or too much of it.", "Try again later.") from None
+
+
+def _web_address(text: str) -> httpx.URL | None:
+    """Return a web URL; None for anything else."""
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL:
+        return None
+    return url if url.scheme in ("http", "https") and url.host else None
+
+
+def _is_private(url: httpx.URL) -> bool:
+    return urls.is_private(url.scheme, url.host)
+
+
+def parse_address(text: str) -> httpx.URL:
+    """Return the URL in RUNBOOK_REGISTRY.  Raises RunbookError without the text, which may contain a password."""
+    if not urls.is_address(text) or (address := httpx.URL(text)).path != "/":
+        raise RunbookError(
+            "RUNBOOK_REGISTRY is not the URL of a registry: expected only scheme, host and port, such as "
+            "http://127.0.0.1:5001 or https://mirror.example.com, or nvcr.io=https://mirror.example.com for one only."
+        )
+    return address

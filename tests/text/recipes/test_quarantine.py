@@ -1,0 +1,182 @@
+"""Tests put out of CI's way and back: only scopes and one comment change, and the bytes come back."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib.errors import Refused
+from runbook_lib.text.recipes.quarantine import gating, mark, quarantined_rows, track, unmark
+from runbook_lib.text.recipes.rows import FOLDER, rows
+from runbook_lib.text.recipes.targets import Target
+
+HEAD = "spec:\n  model: gpt\nproducts:\n  - test_case: [x]\n    products:\n"
+ROW = "      - environment: [dev]\n        scope: [mr, mr-github]\n        platforms: [dgx_h100]\n"
+X = Target("x", "dgx_h100", "dev", "gpt", "it hangs")
+
+
+def row(scope: str, *, environment: str = "dev", platforms: str = "dgx_h100") -> str:
+    return f"{HEAD}      - environment: [{environment}]\n        scope: {scope}\n        platforms: [{platforms}]\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", HEAD, row("[mr-broken]"), row("[deprecated]"), row("[flaky, cleanup]"), row("[mr-github-temp-disabled]"),
+        row("[mr]", environment="lts"), row("[mr]", platforms="dgx_gb200"), row("[mr]").replace("[x]", "[x_y]"),
+        row("[mr]").replace("gpt", "moe"), f"{HEAD}#{ROW}",
+    ],
+)  # fmt: skip
+def test_other_tests_and_quarantined_rows_stay(text: str) -> None:
+    assert mark("r.yaml", text, X, 7) == text
+    running = text.replace("-broken", "").replace("-temp-disabled", "").replace("flaky, ", "")
+    assert unmark("r.yaml", running, [X]) == running
+
+
+COMMENT = "        # Broken: it hangs — see issue #7.\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (HEAD + ROW,
+         HEAD + ROW.replace("        scope: [mr, mr-github]",
+                            f"{COMMENT}        scope: [mr-broken, mr-github-broken]  # was: [mr, mr-github]")),
+        (row("mr"), row("mr-broken  # was: [mr]").replace("        scope", f"{COMMENT}        scope")),
+        (row("[mr, flaky]  # a"),
+         row("[mr-broken, flaky]  # a  # was: [mr, flaky]").replace("        scope", f"{COMMENT}        scope")),
+        (row("\n          - 'mr'\n          - nightly"),
+         row("\n          - 'mr-broken'\n          - nightly-broken  # was: [mr, nightly]")
+         .replace("        scope", f"{COMMENT}        scope")),
+        (f"{HEAD}      - scope: [weekly]\n        environment: [dev]\n        platforms: [dgx_h100]",
+         f"{HEAD}      # Broken: it hangs — see issue #7.\n      - scope: [weekly-broken]  # was: [weekly]\n"
+         "        environment: [dev]\n        platforms: [dgx_h100]"),
+        (row("[mr, mr-github-broken]"),
+         row("[mr-broken, mr-github-broken]  # was: [mr, mr-github-broken]")
+         .replace("        scope", f"{COMMENT}        scope")),
+        (row("[mr]").replace("\n", "\r\n"),
+         row("[mr-broken]  # was: [mr]").replace("        scope", f"{COMMENT}        scope").replace("\n", "\r\n")),
+        (f"{HEAD}      - {{environment: [dev], scope: [mr], platforms: [dgx_h100]}}",
+         f"{HEAD}      # Broken: it hangs — see issue #7.\n"
+         "      - {environment: [dev], scope: [mr-broken], platforms: [dgx_h100]}  # was: [mr]"),
+    ],
+)  # fmt: skip
+def test_mark_and_unmark_are_inverse(before: str, after: str) -> None:
+    assert mark("r.yaml", before, X, 7) == after
+    assert mark("r.yaml", after, X, 8) == after
+    assert unmark("r.yaml", after, [X]) == before
+
+
+def test_all_rows_of_a_test_are_quarantined() -> None:
+    text = HEAD + ROW + ROW.replace("mr, mr-github", "nightly")
+    marked = mark("r.yaml", text, X, 7)
+    assert [cell.value for it in rows("r", marked) for cell in it.scopes] == [
+        "mr-broken",
+        "mr-github-broken",
+        "nightly-broken",
+    ]
+    assert unmark("r.yaml", marked, [X]) == text
+
+
+@pytest.mark.parametrize(
+    ("off", "on"),
+    [
+        (row("[mr-github-temp-disabled]"), row("[mr-github]")),
+        (row("[mr-broken, nightly-disabled]  # slow"), row("[mr, nightly]  # slow")),
+        (row("[mr-broken]").replace("        scope", "        # Broken: see #1\n        scope"), row("[mr]")),
+        (row("[mr-broken]").replace("      - env", "      # Disabled (flaky): fails\n      # at times.\n      - env"),
+         row("[mr]")),
+        (row("[mr-broken]").replace("        scope", "        # The long one.\n        scope"),
+         row("[mr]").replace("        scope", "        # The long one.\n        scope")),
+        (row("[mr-broken, L2-broken]  # was: [mr, L2-broken]"), row("[mr, L2-broken]")),
+    ],
+)  # fmt: skip
+def test_what_people_switched_off_comes_back_without_their_reason(off: str, on: str) -> None:
+    assert unmark("r.yaml", off, [X]) == on
+
+
+def test_a_row_that_people_switched_off_gets_an_issue_and_returns_without_it() -> None:
+    comment = "        # Broken: it hangs — see issue #7, review by 2026-03-01.\n"
+    tracked = track("r.yaml", row("[mr-broken]"), X, 7, "2026-03-01")
+    assert tracked == row("[mr-broken]").replace("        scope", f"{comment}        scope")
+    assert unmark("r.yaml", tracked, [X]) == row("[mr]")
+
+
+def test_flaky_does_not_say_what_it_replaced() -> None:
+    with pytest.raises(Refused, match=r"-L 7,7:r\.yaml"):
+        unmark("r.yaml", row("[flaky]"), [X])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (row("[mr]", environment="lts, dev"), "also covers lts on dgx_h100"),
+        (row("[mr]", platforms="dgx_a100, dgx_h100"), "also covers dev on dgx_a100.*what: whole-row"),
+        (HEAD.replace("gpt", "gpt\n  scope: mr") + "      - {environment: [dev], platforms: [dgx_h100]}\n",
+         "no scope of its own"),
+        (f"{HEAD}      - {{environment: [dev], platforms: [dgx_h100], scope: &s [mr]}}\n      - {{scope: *s}}\n",
+         "alias"),
+    ],
+)  # fmt: skip
+def test_a_row_that_represents_more_is_refused(text: str, says: str) -> None:
+    with pytest.raises(Refused, match=says):
+        mark("r.yaml", text, X, 7)
+
+
+def test_a_row_is_marked_if_everything_it_represents_is_named_or_permitted() -> None:
+    text = row("[mr]", platforms="dgx_a100, dgx_h100")
+    both = [X, Target("x", "dgx_a100", "dev", "gpt", "too")]
+    assert "mr-broken" in mark("r.yaml", text, X, 7, companions=both)
+    assert "mr-broken" in mark("r.yaml", text, X, 7, whole_rows=True)
+
+
+def test_a_reason_stays_in_its_comment() -> None:
+    told = Target("x", "dgx_h100", "dev", "gpt", "it hangs:\n- [ é\u2028 — \tsince Monday")
+    marked = mark("r.yaml", row("[mr]"), told, 7)
+    assert "# Broken: it hangs: - [ é — since Monday — see issue #7.\n" in marked
+    assert unmark("r.yaml", marked, [X]) == row("[mr]")
+    with pytest.raises(Refused, match=r"it rings \\x07"):
+        mark("r.yaml", row("[mr]"), Target("x", "dgx_h100", "dev", "gpt", "it rings \x07"), 7)
+
+
+def test_which_scopes_gate() -> None:
+    named_here = "nightly mr mr-github mr-github-slim mr-slim L0-smoke L2 weekly unit-tests"
+    assert all(map(gating, named_here.split()))
+    assert not any(
+        map(gating, ["", "deprecated", "flaky", "cleanup", "mr-github-temp-disabled", "mr-broken", "nightly-broken"])
+    )
+
+
+scopes = st.lists(st.sampled_from(["mr", "mr-github", "nightly", "flaky", "mr-broken", "L2"]), min_size=1, unique=True)
+
+
+@given(
+    st.lists(scopes, min_size=1, max_size=3).filter(lambda rows: any(gating(name) for names in rows for name in names)),
+    st.booleans(),
+    st.sampled_from(["\n", "\r\n"]),
+    st.booleans(),
+)
+def test_any_row_comes_back_byte_for_byte(lists: list[list[str]], block: bool, newline: str, final: bool) -> None:
+    text = HEAD
+    for names in lists:
+        scope = "".join(f"\n          - {name}" for name in names) if block else f"[{', '.join(names)}]"
+        text += f"      - environment: [dev]\n        platforms: [dgx_h100]\n        scope: {scope}\n"
+    text = (text if final else text.rstrip("\n")).replace("\n", newline)
+    marked = mark("r.yaml", text, X, 7)
+    after = rows("r.yaml", marked)
+    assert [row.case for row in after] == ["x"] * len(lists)
+    assert not any(gating(it.value) for row in after for it in row.scopes)
+    assert unmark("r.yaml", marked, [X]) == text
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ("", None), ("no number", None), ("a#1", None), ("other/repo#3", None),
+        ("https://github.com/other/repo/issues/7", None),
+        ("see issue #4657.", 4657), ("https://github.com/o/r/issues/12", 12),
+    ],
+)  # fmt: skip
+def test_the_issue_that_a_comment_names(told: str, expected: int | None) -> None:
+    text = row("[mr-broken]").replace("        scope", f"        # {told}\n        scope")
+    ((found,), _) = quarantined_rows({f"{FOLDER}/r.yaml": text}, "o/r")
+    assert found.issue == expected

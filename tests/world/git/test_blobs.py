@@ -1,0 +1,81 @@
+import pytest
+from clones import commit, git
+
+from runbook_lib.errors import CannotTell
+from runbook_lib.world.git import blobs
+
+
+@pytest.fixture
+def clone(tmp_path):
+    texts = {"docker/one": "one\r\n", "with space": "\udcff\udcfe no utf-8\n\nmissing\n", "empty": ""}
+    place = commit(tmp_path / "a clone", texts)
+    git(place, "branch", "core_r0.9")
+    git(place, "branch", "core_r0.10")
+    commit(place, {"docker/one": "two"})
+    git(place, "tag", "-am", "x", "annotated")
+    git(place, "update-ref", "refs/remotes/origin/main", "HEAD~1")
+    git(place, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/main")
+    return place
+
+
+def test_files_of_several_refs_are_read_as_they_are(clone):
+    wanted = [("main", "docker/one"), ("HEAD~1", "docker/one"), ("main", "with space"), ("main", "empty")]
+    found = blobs.read_blobs(clone, wanted)
+    assert [blob and blob[1] for blob in found.values()] == ["two", "one\r\n", "\udcff\udcfe no utf-8\n\nmissing\n", ""]
+    assert list(found) == wanted
+    assert found["main", "empty"] == (git(clone, "rev-parse", "main:empty"), "")
+
+
+@pytest.mark.parametrize("missing", ["main:docker/one", "main:docker"])
+def test_a_file_whose_object_is_missing_is_not_called_absent(clone, missing):
+    identity = git(clone, "rev-parse", missing)
+    (clone / ".git" / "objects" / identity[:2] / identity[2:]).unlink()
+    assert blobs.read_blobs(clone, [("main", "none"), ("main", "empty/x")])["main", "none"] is None
+    with pytest.raises(CannotTell, match=r"docker/one in main of .* its object is missing"):
+        blobs.read_blobs(clone, [("main", "none"), ("main", "docker/one")])
+
+
+@pytest.mark.parametrize(
+    ("ref", "path"),
+    [
+        ("main", "none"), ("main", "docker"), ("main", "docker/one/x"), ("none", "docker/one"), ("main", "x\ny"),
+        ("main\nmain:empty", "x"), ("no such thing", "empty"), ("main", "x missing"), ("", "unknown"), ("-x", "empty"),
+    ],
+)  # fmt: skip
+def test_a_path_that_is_not_a_file_is_none_and_does_not_affect_the_others(clone, ref, path):
+    found = blobs.read_blobs(clone, [("main", "empty"), (ref, path), ("main", "docker/one")])
+    assert [blob and blob[1] for blob in found.values()] == ["", None, "two"]
+
+
+def test_refs_name_commits(clone):
+    head = git(clone, "rev-parse", "main")
+    found = blobs.commits(clone, ["main", "HEAD", head[:12], "annotated", "none", "main:empty", "", "a b"])
+    assert list(found.values()) == [head, head, head, head, None, None, None, None]
+
+
+def test_branches_are_listed_by_version_without_a_remotes_head(clone):
+    assert blobs.branches(clone) == [
+        "refs/heads/core_r0.9",
+        "refs/heads/core_r0.10",
+        "refs/heads/main",
+        "refs/remotes/origin/main",
+    ]
+
+
+def test_it_reads_the_given_checkout_even_in_a_hook_of_another(clone, tmp_path, monkeypatch):
+    git(tmp_path, "init", "-q", "other")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "other" / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "other" / ".git" / "index"))
+    assert blobs.read_blobs(clone, [("main", "docker/one")])["main", "docker/one"][1] == "two"
+
+
+def test_a_folder_without_a_repository_is_reported(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    with pytest.raises(CannotTell, match=r"git could not read the repository .*: fatal: not a git repository"):
+        blobs.read_blobs(tmp_path, [("main", "x")])
+
+
+def test_a_machine_without_git_is_reported(clone, monkeypatch):
+    monkeypatch.setenv("PATH", str(clone))
+    with pytest.raises(CannotTell, match="git was not found"):
+        blobs.commits(clone, ["main"])

@@ -1,0 +1,213 @@
+"""The GitLab client with recorded replies: pipelines, bridges, jobs and artifacts, refusals, and the token."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import gitlab_project
+import httpx
+import pytest
+from gitlab_project import TOKEN, Project, bridge, job, pipeline
+from local_server import answering
+from stores import packed
+
+from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
+from runbook_lib.golden import ci_runs
+from runbook_lib.golden import collect as artifacts
+from runbook_lib.golden.collect import GoldenCollection, GoldenSource
+from runbook_lib.world.gitlab.client import GitLab, NoSuchRef
+
+HEAD = "a" * 40
+H100 = "golden_values_dev_dgx_h100.json"
+INSIDE = "results/iteration=0/restart_1/assets/basic/a-dev-dgx-h100/"
+BRIDGES = [
+    bridge("functional:run_dev_dgx_h100", 2), bridge("functional:run_dev_dgx_gb200", None),
+    bridge("functional:run_lts_dgx_a100", 9), bridge("build", 8),
+]  # fmt: skip
+JOBS = [
+    job(21, "a"), job(22, "b", "success"), job(23, "c", "canceled"),
+    job(24, "d", failure_reason="job_execution_timeout"), job(25, "e", artifacts_file=None),
+    job(26, "../x"), job(27, "g", artifacts_file=None, artifacts_expire_at="2020-01-01T00:00:00.000Z"), job(28, "h"),
+]  # fmt: skip
+STARTED = pipeline(5, HEAD, "created", ref="pull-request/x", source="api")
+
+
+@pytest.fixture
+def project() -> Iterator[Project]:
+    with gitlab_project.served({"pipelines/1": pipeline(1, HEAD), "pipelines/1/bridges": []}) as served:
+        yield served
+
+
+def client(project: Project, **env: str) -> GitLab:
+    return GitLab(project.env | env, sleep=lambda _: None)
+
+
+def collect(project: Project) -> GoldenCollection:
+    return artifacts.collect(source(project, HEAD))
+
+
+def source(project: Project, head: str, **options: bool) -> GoldenSource:
+    gitlab = client(project)
+    return ci_runs.of_gitlab(gitlab, gitlab.pipeline(1), image_type="dev", head=head, **options)
+
+
+# -- pipelines and their jobs ----------------------------------------------------------------------------------------
+
+
+def test_nothing_ran(project: Project) -> None:
+    project.replies["pipelines/1/bridges"] = [bridge("functional:run_nemo", 3), BRIDGES[2]]
+    found = collect(project)
+    assert found.files == ()
+    assert "no bridge functional:run_dev" in found.problems[0].sentence
+
+
+def test_jobs_of_all_bridges(project: Project) -> None:
+    values = {f"{INSIDE}generations_dev_dgx_h100.json": b"{}", "results/iteration=0/restart_1/logs": b"x" * 99}
+    project.replies |= {
+        "pipelines/1/bridges": BRIDGES, "pipelines/2/jobs": JOBS, "jobs/21/artifacts": packed(values),
+        "jobs/28/artifacts": packed({f"{INSIDE}golden_values_dev_dgx_gb200.json": b"{}"}),
+    }  # fmt: skip
+    found = collect(project)
+    assert [(it.path, it.bytes) for it in found.files] == [(f"tests/functional_tests/test_cases/gpt/a/{H100}", b"{}")]
+    said = {it.job: it.sentence for it in found.problems}
+    assert set(said) == {"functional:run_dev_dgx_gb200", *(f"gpt/{name}" for name in "cdegh")}
+    assert "started no pipeline" in said["functional:run_dev_dgx_gb200"]
+    assert "was cancelled" in said["gpt/c"]
+    assert "time limit" in said["gpt/d"]
+    assert said["gpt/e"].endswith("no artifact.")
+    assert "expired" in said["gpt/g"]
+    assert "dgx_h100" in said["gpt/h"]
+
+
+def test_the_results_of_a_performance_test(project: Project) -> None:
+    results = {f"{INSIDE}perf_results/results.json": b"{}", f"{INSIDE}perf_results/server.json": b"x"}
+    project.replies |= {
+        "pipelines/1/bridges": BRIDGES[:1], "pipelines/2/jobs": [job(21, "a")], "jobs/21/artifacts": packed(results),
+    }  # fmt: skip
+    (file,) = collect(project).files
+    assert (file.path, file.platform) == ("tests/performance_tests/test_cases/gpt/a/baseline_values.json", "h100")
+
+
+def test_pipelines_of_another_commit(project: Project) -> None:
+    with pytest.raises(Refused, match="what: older-run"):
+        source(project, "b" * 40)
+    assert source(project, "b" * 40, older=True).unusable
+
+
+def test_the_pipelines_of_a_commit_are_those_without_a_parent(project: Project) -> None:
+    child = pipeline(3, HEAD, source="parent_pipeline")
+    project.replies["pipelines"] = [pipeline(4, HEAD), child, pipeline(2, HEAD), pipeline(1, "b" * 40)]
+    assert [found.id for found in client(project).pipelines(HEAD)] == [4, 2]
+
+
+# -- starting a pipeline ---------------------------------------------------------------------------------------------
+
+
+def test_a_pipeline_is_requested_once(project: Project) -> None:
+    project.replies["pipeline"] = STARTED
+    found = client(project).start("pull-request/x", {"BUILD": "yes"})
+    assert (found.id, found.ref) == (5, "pull-request/x")
+    assert project.posts == [{"ref": "pull-request/x", "variables": [{"key": "BUILD", "value": "yes"}]}]
+    for status in (500, 502, 503, 504):
+        project.statuses = [status]
+        with pytest.raises(Unreachable, match=f"HTTP {status}"):
+            client(project).start("pull-request/x", {})
+    assert len(project.posts) == 5
+
+
+# -- failures --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "retry", "message", "error", "words"),
+    [
+        (400, "", {"base": ["Insufficient permissions to set variables"]}, RunbookError, "Insufficient permissions"),
+        (400, "", {"base": ["Reference not found"]}, NoSuchRef, "Reference not found"),
+        (401, "", "", RunbookError, "does not accept the token. Renew GITLAB_TOKEN"),
+        (403, "", "", RunbookError, "read_api.* Developer or higher"),
+        (404, "", "", RunbookError, "does not find it.* Check the number"),
+        (418, "", "", Unreachable, "HTTP 418"),
+        (422, "", f"odd {TOKEN}\nsecond line", RunbookError, r"refuses it .HTTP 422.: odd \*\*\* second line"),
+        (429, "86400", "", Unreachable, "86400 s"),
+        (429, "0", "", Unreachable, "HTTP 429"),
+        (503, "0", "", Unreachable, "HTTP 503"),
+    ],
+)
+def test_refusals(
+    project: Project, status: int, retry: str, message: Any, error: type[RunbookError], words: str
+) -> None:
+    project.headers = {"Retry-After": retry} if retry else {}
+    project.replies |= {"pipeline": {"message": message}, "pipelines/1": {"message": message}}
+    for ask in (lambda: client(project).start("pull-request/x", {}), lambda: client(project).pipeline(1)):
+        project.statuses = [status] * 9
+        with pytest.raises(error, match=words) as caught:
+            ask()
+        assert TOKEN not in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("reply", [{"id": 1}, [], {"message": "odd"}, b"no JSON"])
+def test_replies_in_another_form(project: Project, reply: Any) -> None:
+    project.replies["pipelines/1"] = reply
+    with pytest.raises((CannotTell, Unreachable)):
+        client(project).pipeline(1)
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        ({"GITLAB_URL": ""}, "GITLAB_URL"),
+        ({"GITLAB_URL": "http://gitlab.example.com"}, "GITLAB_URL"),
+        ({"GITLAB_TOKEN": ""}, "no token for GitLab"),
+        ({"GITLAB_TOKEN": "a b"}, "no token for GitLab"),
+        ({"GITLAB_PROJECT": "nameless"}, "GITLAB_PROJECT"),
+    ],
+)
+def test_settings_that_are_none(project: Project, env: dict[str, str], words: str) -> None:
+    with pytest.raises(RunbookError, match=words):
+        client(project, **env)
+
+
+def test_nobody_listens(project: Project) -> None:
+    with pytest.raises(Unreachable, match="cannot be reached"):
+        client(project, GITLAB_URL="http://127.0.0.1:9").pipeline(1)
+
+
+# -- the token stays at home -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[tuple[str, list[str | None]]]:
+    """Another host, and what it is shown."""
+    seen: list[str | None] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request.headers.get("PRIVATE-TOKEN"))
+        assert TOKEN not in str(request.headers)
+        return httpx.Response(200, stream=httpx.ByteStream(b"[]"))
+
+    with answering(answer) as url:
+        yield url, seen
+
+
+def test_a_redirect_does_not_take_the_token_along(project: Project, elsewhere: tuple[str, list[str | None]]) -> None:
+    url, seen = elsewhere
+    project.replies |= {"protected_branches": [{"name": "main"}], "pipeline": STARTED}
+    project.statuses, project.headers = [302], {"Location": f"{url}/api/v4/x"}
+    assert client(project).protected() == ()
+    assert seen == [None]
+    project.statuses = [302]
+    with pytest.raises(RunbookError, match="GITLAB_URL"):
+        client(project).start("pull-request/x", {})
+    assert seen == [None]  # what changes something follows no redirect
+
+
+def test_a_next_page_elsewhere_is_not_shown_the_token(
+    project: Project, elsewhere: tuple[str, list[str | None]]
+) -> None:
+    url, seen = elsewhere
+    project.replies |= {"protected_branches": [{"name": "main"}], "x": [{"name": "dev"}]}
+    project.headers = {"Link": f'<{url}/api/v4/x?page=2>; rel="next"'}
+    with pytest.raises(CannotTell, match="more than 5000"):
+        client(project).protected()  # every page is requested at home, and each says that there is a further one
+    assert seen == []
+    assert project.tokens == [TOKEN] * 50
