@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hostile import ALL, CANARY
 
-from runbook_lib.compute import project
+from runbook_lib.compute import parallelism, project, workloads
 from runbook_lib.compute.slurm import selection, site
 from runbook_lib.decisions import Decision
 from runbook_lib.errors import RunbookError
@@ -27,7 +27,7 @@ from runbook_lib.record import run_file
 from runbook_lib.record.journal import collect
 from runbook_lib.text import dockerfile, untrusted_regex, yaml_spans
 from runbook_lib.text.notebook_file import NotebookSource
-from runbook_lib.text.recipes import parallelism, quarantine, rows, targets, workloads
+from runbook_lib.text.recipes import quarantine, rows, targets
 
 #: Seconds of the processor, of which ordinary files take a hundredth: that something ends, not how fast.
 _ENDS = 30.0
