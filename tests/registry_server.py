@@ -56,7 +56,7 @@ def content(offered: Mapping[str, Month] | None = None) -> RegistryContent:
             # Nothing unpacks it: what an image holds is read from its configuration.
             layer = Blob(LAYER, f"practice image {month} for {architecture}\n".encode())
             config = _blob(CONFIG, {
-                "created": platform.created, "architecture": architecture, "os": "linux",
+                "architecture": architecture, "os": "linux",
                 "config": {
                     "Env": [f"{name}={value}" for name, value in platform.env.items()],
                     "Labels": dict(platform.labels),

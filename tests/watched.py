@@ -2,19 +2,19 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import date
 from pathlib import Path
 
 import pytest
 from bumping import World, git, world
 from registry_server import RegistryServer, content
 
-from runbook_lib.bump.watch import WatchOptions, WatchResult, watch
+from runbook_lib.bump.watch import WatchResult, watch
+from runbook_lib.pins.bump import Bump
 from runbook_lib.practice.registry import months
 from runbook_lib.world.github.models import Pull
+from runbook_lib.world.repository import choose
 from runbook_lib.world.services import ONLINE
 
-TODAY = date(2026, 6, 1)
 IMAGES = """\
 version: 1
 image: nvcr.io/nvidia/pytorch
@@ -42,22 +42,24 @@ class Watched:
         self._undo.callback(server.close)
         self._patch.setenv("RUNBOOK_REGISTRY", server.url)
 
-    def watch(self, day: date = TODAY, *, publish: bool = True) -> WatchResult:
-        (result,) = self.watch_images(day, publish=publish)
+    def watch(self, *, publish: bool = True) -> WatchResult:
+        (result,) = self.watch_images(publish=publish)
         return result
 
-    def watch_images(self, day: date = TODAY, *, publish: bool = True) -> tuple[WatchResult, ...]:
-        return watch(self.world.checkout, WatchOptions(day, ONLINE, publish=publish))
+    def watch_images(self, *, publish: bool = True) -> tuple[WatchResult, ...]:
+        mode = "publish" if publish else "preview"
+        return watch(self.world.checkout, Bump.parse(mode=mode, repository=choose(self.world.checkout)), ONLINE)
 
-    def several(self) -> str:
-        """The path of a pins file with two images."""
+    def several(self) -> None:
+        """Declare two images."""
         self.world.commit_on("main", "b.txt", "mirror.example.com/nvidia/pytorch:26.02-py3\n")
-        pins = self.world.home / "images.yaml"
-        pins.write_text(IMAGES)
-        return str(pins)
+        self.hold()
 
-    def rules(self, text: str) -> None:
-        (self.world.home / "checkout/.base-image-watch.yaml").write_text(text)
+    def hold(self, *tags: str) -> None:
+        """Hold these tags in a pins file."""
+        held = "".join(f"  - {{tag: '{tag}', reason: slow}}\n" for tag in tags)
+        (self.world.home / "pins.yaml").write_text(f"{IMAGES.rpartition('  -')[0]}hold:\n{held}" if tags else IMAGES)
+        self._patch.setenv("RUNBOOK_PINS", str(self.world.home / "pins.yaml"))
 
     def pulls(self) -> list[Pull]:
         return sorted(self.world.github().pulls(state="all"), key=lambda pull: pull.number)

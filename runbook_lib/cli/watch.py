@@ -8,8 +8,9 @@ import click
 from runbook_lib.bump import watch as watching
 from runbook_lib.bump.watch import WatchResult
 from runbook_lib.cli.command import Answer, command
+from runbook_lib.pins.bump import Bump
 from runbook_lib.world.git.checkout import Checkout
-from runbook_lib.world.machine.clock import now
+from runbook_lib.world.repository import choose
 from runbook_lib.world.services import ONLINE
 
 
@@ -25,8 +26,9 @@ def watch(repo: str, base: str, remote: str, image_type: str, publish: bool) -> 
     REPO is a clone (default: the current one).  Exit status: 0 up to date, open or held back, 1 a person is needed,
     2 cannot tell.
     """
-    options = watching.WatchOptions(now().date(), ONLINE, image_type, base, remote, publish)
-    results = watching.watch(Checkout.open(repo), options)
+    checkout, mode = Checkout.open(repo), "publish" if publish else "preview"
+    bump = Bump.parse(image_type=image_type, base=base, remote=remote, mode=mode, repository=choose(checkout))
+    results = watching.watch(checkout, bump, ONLINE)
     document = {"base": base, "image_type": image_type, "results": [asdict(result) for result in results]}
     return Answer(max(result.exit_status for result in results), document, _lines(results, f"({image_type}) on {base}"))
 

@@ -6,7 +6,6 @@ The tags of each family are in ``tags``.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date
 from typing import Any, Literal, Protocol, Self
 
 from runbook_lib.errors import RunbookError
@@ -22,7 +21,6 @@ _REFERENCE = re.compile(
 )
 _LONGEST_NAME = 255  # characters of registry and repository: the limit of the reference package
 LONGEST_TAG = 128  # characters
-_EARLIEST = date(2013, 1, 1)  # before there were container images
 
 #: A candidate is not final: a release candidate or nightly build.  A special image has one purpose: a variant for other
 #: hardware, an image for one model, a build of a branch, a tag that moves.
@@ -105,14 +103,13 @@ def _describe_problem(text: str) -> str:
 class PlatformImage:
     """The image for one platform: the digest of its manifest, and its environment variables and labels.
 
-    ``size``: bytes to download, config and layers.  ``created``: the time of the build, as its config writes it.
+    ``size``: bytes to download, config and layers.
     """
 
     digest: str
     size: int
     env: Mapping[str, str]
     labels: Mapping[str, str] = field(default_factory=dict)
-    created: str = ""
 
 
 @dataclass(frozen=True)
@@ -124,17 +121,3 @@ class Image:
 
     digest: str
     platforms: Mapping[str, PlatformImage]
-
-    @property
-    def built(self) -> date | None:
-        """The build day of its newest platform; None if no config has a credible one."""
-        days = []
-        for platform in self.platforms.values():
-            try:
-                days.append(date.fromisoformat(platform.created[:10]))
-            except ValueError:
-                return None
-        # Reproducible builds use the beginning of an epoch.
-        if days and min(days) > _EARLIEST:
-            return max(days)
-        return None

@@ -12,7 +12,6 @@ from typing import Any
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.images.families import ALIBABA, COREWEAVE, NEMO, NGC, NUMBERED, OTHER, AnyFamily, family_of
 from runbook_lib.images.reference import ImageRef
-from runbook_lib.pins import watch_rules
 from runbook_lib.pins.finders import (
     BuildArg,
     Counted,
@@ -57,7 +56,7 @@ def parse(text: str, name: str, origin: str = FILE) -> Repository:
     sites = Sites(_with_short_names(images), tuple(pins), platforms=tuple(values.get("platforms", ())))
     return Repository(
         name, sites, title=values.get("title", TITLE), ci=RepositoryCi(tuple(values.get("labels", ()))), origin=origin,
-        watch=watch_rules.of(values.get("watch", {})),
+        holds={str(entry["tag"]): str(entry["reason"]) for entry in values.get("hold", ())},
     )  # fmt: skip
 
 

@@ -14,7 +14,6 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.images.reference import ImageType, Tag
 from runbook_lib.pins import known_sites
 from runbook_lib.pins.sites import Sites
-from runbook_lib.pins.watch_rules import WatchRules
 from runbook_lib.text.lists import join_first
 
 #: The file in which a repository declares its own pins.
@@ -93,7 +92,8 @@ class Repository:
     """The facts about a repository that a bump needs.
 
     ``title`` is that of commit and pull request, ``lts_title`` the title of an LTS bump if it differs.  ``origin`` is
-    the pins file that declares the repository, and may add ``watch``.
+    the pins file that declares the repository.  ``holds`` maps tags that ``runbook watch`` must not propose (``*``:
+    every tag) to the reason.
     """
 
     name: str
@@ -103,7 +103,7 @@ class Repository:
     ci: RepositoryCi = field(default_factory=RepositoryCi)
     tests: RepositoryTests = field(default_factory=RepositoryTests)
     origin: str = ""
-    watch: WatchRules = field(default_factory=WatchRules)
+    holds: Mapping[str, str] = field(default_factory=dict)
 
     def inapplicable(self, step: str) -> str:
         """Return the reason why a step, given by its notebook's name, does not apply here; empty if it does."""

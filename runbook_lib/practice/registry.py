@@ -30,8 +30,7 @@ def image_of(month: str, versions: Month) -> Image:
         env = {"PATH": _PATH, **variables, "PYTHON_VERSION": "3.12.3", **product}
         digest = _digest(month, architecture, *env.values())
         size = 9_000_000_000 + int(digest[-6:], 16) * 64  # about 10 GB
-        created = f"20{month.replace('.', '-')}-24T08:00:00Z"
-        platforms[architecture] = PlatformImage(digest, size, env, _LABELS, created)
+        platforms[architecture] = PlatformImage(digest, size, env, _LABELS)
     return Image(_digest(*(platform.digest for platform in platforms.values())), platforms)
 
 

@@ -119,7 +119,7 @@ class OciRegistry(Connection):
             raise CannotTell(f"{self.name} has a part of an image with an invalid size.")
         image = PlatformImage(
             digest, sum(sizes), dict(str(entry).partition("=")[::2] for entry in env),
-            {str(name): str(value) for name, value in labels.items()}, self._take(config, "created", str, default=""),
+            {str(name): str(value) for name, value in labels.items()},
         )  # fmt: skip
         return architecture if system == "linux" else f"{system}/{architecture}", image
 
