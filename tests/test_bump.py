@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.images.tags.ngc import NgcTag
+from runbook_lib.images.families import NGC
 from runbook_lib.pins.bump import Bump
 
 
@@ -17,7 +17,7 @@ def test_as_shipped_a_bump_has_no_tag_and_changes_nothing():
 
 def test_names_follow_from_the_parameters():
     bump = Bump.parse(tag="26.04-py3", image_type="lts", base="core_r0.18.0", remote="fork")
-    assert (bump.tag, bump.image_type, bump.remote) == (NgcTag(26, 4), "lts", "fork")
+    assert (bump.tag, bump.image_type, bump.remote) == (NGC.read("26.04-py3"), "lts", "fork")
     assert bump.branch == "bump/core_r0.18.0/lts-26.04-py3"
     assert bump.title == "chore: Update LTS Docker image version to 26.04-py3"
 

@@ -13,7 +13,6 @@ from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
 from runbook_lib.images import months
 from runbook_lib.images.compare import ImageComparison, compare, merged
 from runbook_lib.images.driver_check import documented_image
-from runbook_lib.images.families import is_older
 from runbook_lib.images.reference import Image, ImageRef, Tag
 from runbook_lib.pins import plan as pins
 from runbook_lib.pins.bump import Bump
@@ -240,7 +239,7 @@ def _tag(bump: Bump, image: str) -> Tag:
 
 
 def _goes_back(bump: Bump, change: PinChange) -> bool:
-    return is_older(_tag(bump, change.new), _tag(bump, change.old))
+    return _tag(bump, change.new).is_older(_tag(bump, change.old))
 
 
 def pin_rows(branch: BumpBranch) -> list[dict[str, str]]:

@@ -10,7 +10,7 @@ from papermill.execute import execute_notebook
 from runbook_lib import notebooks
 from runbook_lib.bump import bump_plan
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.images import driver_check, families
+from runbook_lib.images import driver_check
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.pins import check
 from runbook_lib.pins.bump import Bump
@@ -73,7 +73,7 @@ def _watch_image(checkout: Checkout, bump: Bump, pinned: PinnedImage, services: 
         sentence = f"The pins do not agree ({current}): `runbook check` lists them. Fix or bump them by hand."
         return WatchResult(pinned.name, "needs a person", sentence)
     with services.registry(ImageRef.parse(f"{pinned.name}:{current}")) as registry:
-        newer = families.newer_releases(pinned.family, pinned.family.read(current), registry.tags())
+        newer = pinned.family.newer_releases(pinned.family.read(current), registry.tags())
     github = services.forge(checkout.repository(), required=bump.publish) if newer else None
     held: list[str] = []
     for tag in newer:

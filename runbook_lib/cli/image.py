@@ -11,7 +11,7 @@ from runbook_lib.images import months
 from runbook_lib.images.compare import compare
 from runbook_lib.images.driver_check import EXIT_STATUS, DriverNeeds, documented_image, judge, listed_drivers, worst
 from runbook_lib.images.families import OTHER, family_of
-from runbook_lib.images.reference import ImageRef, Tag
+from runbook_lib.images.reference import ImageRef
 from runbook_lib.world.image_lookup import read, reference
 from runbook_lib.world.services import ONLINE
 
@@ -30,9 +30,9 @@ def list_tags(name: str) -> Answer:
     """
     ref = ImageRef.parse(name)
     with ONLINE.registry(ref) as registry:
-        listing = (family_of(ref) or OTHER).listed(registry.tags())
-    tags: list[Tag] = sorted([*listing.releases, *listing.candidates, *listing.specials], reverse=True)
-    unreadable = len(listing.unreadable)
+        names = registry.tags()
+    tags = (family_of(ref) or OTHER).listed(names)
+    unreadable = len(names) - len(tags)
     remarks = [f"Left out: {unreadable} in another format."] if unreadable else []
     return Answer(
         0 if tags else 1,

@@ -8,10 +8,9 @@ from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
 from runbook_lib.images import months
 from runbook_lib.images.drivers import DriverJudgement, DriverRequirement, Verdict, cuda_of_month, image_notes, numbers
-from runbook_lib.images.families import OTHER, family_of
-from runbook_lib.images.reference import Image, ImageRef, PlatformImage, Tag
-from runbook_lib.images.tags.alibaba import AlibabaTag
-from runbook_lib.images.tags.ngc import NgcTag
+from runbook_lib.images.families import ALIBABA, NGC, OTHER, family_of
+from runbook_lib.images.reference import Image, ImageRef, PlatformImage
+from runbook_lib.images.tags import alibaba
 
 #: The environment variable with the drivers of the runners.
 VARIABLE = "RUNBOOK_DRIVERS"
@@ -58,15 +57,15 @@ def documented_image(ref: ImageRef) -> tuple[Image, str] | None:
     The description has only the CUDA release; it replaces the registry's answer for a verdict on drivers.
     """
     family = family_of(ref) or OTHER
-    try:
-        tag: Tag = family.read(ref.tag or "")
-    except RunbookError:
+    if not family.reads(ref.tag or ""):
         return None
+    tag = family.read(ref.tag or "")
     steps = []
-    if isinstance(tag, AlibabaTag):
-        steps.append(f"Alibaba's {tag} is built on NGC's {tag.ngc}, of the month before")
-        tag = tag.ngc
-    if not isinstance(tag, NgcTag) or tag.kind != "release":
+    if family is ALIBABA:
+        ngc = alibaba.built_on(tag)
+        steps.append(f"Alibaba's {tag} is built on NGC's {ngc}, of the month before")
+        tag, family = ngc, NGC
+    if family is not NGC or tag.kind != "release":
         return None
     month = str(tag).partition("-")[0]
     notes = image_notes("PyTorch", month)

@@ -1,12 +1,12 @@
-"""Image references, the protocol of a tag, and the description of an image by its registry.
+"""Image references, tags, and the description of an image by its registry.
 
-The tags of each family are in ``tags``.
+How each family reads its tags is in ``tags``.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Self
 
 from runbook_lib.errors import RunbookError
 
@@ -30,17 +30,40 @@ Kind = Literal["release", "candidate", "special"]
 ImageType = Literal["dev", "lts"]
 
 
-class Tag(Protocol):
-    """A tag of one family.  It prints as parsed, and is ordered within its family."""
+@dataclass(frozen=True)
+class Tag:
+    """A tag as its family reads it: equal to one of the same text, and ordered within its family.
 
-    @property
-    def kind(self) -> Kind:
-        """The purpose of the image: for everybody, not yet final, or special."""
-        ...
+    ``release`` is the order of releases, whatever their editions are, empty if the family knows none; ``versions`` are
+    further parts in order of weight, each empty if it is not in the tag.  ``edition``: images of different editions
+    are for different machines or purposes.  ``notes`` are remarks on the image.
+    """
 
-    def __lt__(self, other: Any, /) -> bool:
-        """Return True if this tag is older."""
-        ...
+    text: str
+    release: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+    versions: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+    kind: Kind = field(default="release", compare=False)
+    edition: str = field(default="", compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False, repr=False)
+
+    def is_older(self, than: "Tag") -> bool:
+        """Return True if this tag is older than another of its family and edition, by the parts that both have.
+
+        Of two builds with the same versions, neither is older.
+        """
+        if self.edition != than.edition:
+            return False
+        for mine, theirs in zip((self.release, *self.versions), (than.release, *than.versions), strict=True):
+            if mine and theirs and mine != theirs:
+                return bool(mine < theirs)
+        return False
+
+    def __lt__(self, other: "Tag") -> bool:
+        """Return True if this tag comes before another; the text makes the order total."""
+        return (self.release, self.versions, self.text) < (other.release, other.versions, other.text)
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,6 @@ def tags(services: Services, repository: Repository) -> tuple[list[str], str]:
 
 def _tags(services: Services, image: PinnedImage) -> list[str]:
     with services.registry(ImageRef.parse(image.name)) as registry:
-        releases = image.family.listed(registry.tags()).releases
+        releases = [tag for tag in image.family.listed(registry.tags()) if tag.kind == "release"]
     prefix = f"{image.short}:" if image.short else ""
     return [f"{prefix}{tag}" for tag in releases[:_TAGS]]

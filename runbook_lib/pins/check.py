@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from runbook_lib.images.families import edition
 from runbook_lib.images.reference import ImageRef, ImageType, Tag
 from runbook_lib.pins.sites import Pin, SiteReading, Sites, Texts, dead_arguments, read, unpassed_defaults
 
@@ -47,7 +46,7 @@ def check_pins(
         readings[readings.index(reading)] = _informational(reading)
     references, conflicts = _newest(readings, sites), _conflicting_digests(readings)
     if expected is not None:
-        for of_edition in (None, edition(expected)):
+        for of_edition in (None, expected.edition):
             references[sites.image, image_type, of_edition] = expected
     for reading, sentence in unpassed_defaults(readings):
         for pin in reading.pins:
@@ -120,7 +119,7 @@ def _compare(pin: Pin, reference: Tag | None) -> tuple[PinState, str]:
         return "frozen", ""
     if reference is None:
         return "cannot tell", f"{pin.name} names {pin.tag}, and no {image_type} pin could be read to compare it with."
-    if pin.site.lockstep and pin.site.edition not in (None, edition(pin.tag)):
+    if pin.site.lockstep and pin.site.edition not in (None, pin.tag.edition):
         return "out of sync", f"{pin.name} names {pin.tag}, and its edition should be {pin.site.edition!r}."
     if pin.site.lockstep and pin.lacks_quotes:
         return "out of sync", f'{pin.name} has no quotes, so YAML reads a number: write "{pin.tag}".'

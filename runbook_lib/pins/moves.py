@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from runbook_lib.images.families import OtherTag
+from runbook_lib.images.families import OTHER
 from runbook_lib.pins.find import Place, Source
 
 #: git's command for the text that ``trace`` reads, whatever its settings are.
@@ -164,7 +164,7 @@ def lockstep(arrivals: Mapping[Place, Sequence[Arrival]]) -> frozenset[Place]:
         moved = [event for event in decisive if event[0].replaced]
         newest_first = sorted(moved or decisive, key=lambda event: event[0].order)
         first = {arrival.tag: arrival for arrival, _ in newest_first}  # the oldest arrival of a tag comes last
-        ordered = sorted(first.values(), key=lambda arrival: (-arrival.order, OtherTag(arrival.tag).rank))
+        ordered = sorted(first.values(), key=lambda arrival: (-arrival.order, OTHER.parse(arrival.tag)))
         times = {arrival.tag: arrival.time for arrival in ordered[-2 if moved else -1 :]}
         own = {arrival.commit for arrival, _ in decisive}
         for arrival, place in events:

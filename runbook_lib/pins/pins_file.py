@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.images.families import ALIBABA, COREWEAVE, NEMO, NGC, NUMBERED, OTHER, AnyFamily, family_of
+from runbook_lib.images.families import ALIBABA, COREWEAVE, NEMO, NGC, NUMBERED, OTHER, Family, family_of
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.pins.finders import (
     BuildArg,
@@ -29,7 +29,7 @@ from runbook_lib.text.user_file import Keys, UserFile, load_schema
 
 SCHEMA = "base-image-pins.schema.json"
 
-FAMILIES: Mapping[str, AnyFamily] = {
+FAMILIES: Mapping[str, Family] = {
     "ngc": NGC, "nemo": NEMO, "coreweave": COREWEAVE, "alibaba": ALIBABA, "numbered": NUMBERED, "other": OTHER,
 }  # fmt: skip
 

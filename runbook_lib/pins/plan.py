@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from runbook_lib.errors import CannotTell, Refused, RunbookError
-from runbook_lib.images.families import edition, is_of_older_release, is_older
 from runbook_lib.images.reference import ImageType, Tag
 from runbook_lib.pins.sites import Pin, SiteReading, Sites, Texts, dead_arguments, read
 from runbook_lib.text.edits import Edit, Span, edited_paths, splice
@@ -139,15 +138,15 @@ def _of_edition(pins: Sequence[Pin], target: Tag) -> list[Pin]:
     Raises CannotTell without such a pin, and for pins of several editions that the pins file does not tell apart: some
     may be for another purpose.
     """
-    chosen = [pin for pin in pins if pin.site.edition in (None, edition(target))]
+    chosen = [pin for pin in pins if pin.site.edition in (None, target.edition)]
     if not chosen:
         editions = ", ".join(sorted({repr(pin.site.edition) for pin in pins}))
         raise CannotTell(
-            f"{target} is of the edition {edition(target)!r}, and the pins of {pins[0].image.name} are of {editions}: "
+            f"{target} is of the edition {target.edition!r}, and the pins of {pins[0].image.name} are of {editions}: "
             "nothing was planned.",
             "Give a tag of one of these.",
         )
-    others = [pin for pin in chosen if edition(pin.tag) != edition(target)]
+    others = [pin for pin in chosen if pin.tag.edition != target.edition]
     if others and (len(others) < len(chosen) or others[0].site.edition is not None):
         raise CannotTell(
             f"{others[0].name} names {others[0].tag}, which is of another edition than {target}: nothing was planned. "
@@ -158,7 +157,7 @@ def _of_edition(pins: Sequence[Pin], target: Tag) -> list[Pin]:
 
 
 def _refuse_left_behind(pins: Iterable[Pin], target: Tag) -> None:
-    if behind := [f"{pin.path}:{pin.line} ({pin.tag})" for pin in pins if is_of_older_release(pin.tag, target)]:
+    if behind := [f"{pin.path}:{pin.line} ({pin.tag})" for pin in pins if pin.tag.release < target.release]:
         raise Refused(
             f"Pins of other editions than {target} would stay behind: {join_first(behind, _MAX_LISTED)}. Nothing was "
             "planned. Each edition is bumped to a tag of its own.",
@@ -185,7 +184,7 @@ def _stop_or_warn(readings: Sequence[SiteReading], moving: Sequence[ImageType]) 
 
 
 def _refuse_older(pins: Sequence[Pin], target: Tag) -> None:
-    newer = ", ".join(f"{pin.path}:{pin.line} ({pin.tag})" for pin in pins if is_older(target, pin.tag))
+    newer = ", ".join(f"{pin.path}:{pin.line} ({pin.tag})" for pin in pins if target.is_older(pin.tag))
     if newer:
         raise Refused(f"The tag {target} is older than the pin in {newer}, so nothing was planned.", "older-tag")
 

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.images.families import NGC, AnyFamily
+from runbook_lib.images.families import NGC, Family
 from runbook_lib.images.reference import ImageRef, ImageType, Tag
 from runbook_lib.pins.finders import (
     BuildArg,
@@ -82,7 +82,7 @@ class PinnedImage:
     """
 
     name: str
-    family: AnyFamily = NGC
+    family: Family = NGC
     short: str = ""
 
 
@@ -107,7 +107,7 @@ class Sites:
         return self.images[0].name
 
     @property
-    def family(self) -> AnyFamily:
+    def family(self) -> Family:
         """The family of the main image."""
         return self.images[0].family
 

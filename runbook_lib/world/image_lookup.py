@@ -1,14 +1,13 @@
 """Images by the names that people use for them, and the check that a tag exists."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import chain
 
 from runbook_lib.checks import Check
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
-from runbook_lib.images.families import FAMILIES, NGC, AnyFamily, edition, family_of, named_image
+from runbook_lib.images.families import FAMILIES, NGC, Family, family_of, named_image
 from runbook_lib.images.reference import Image, ImageRef, Tag, require_tag_length
-from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.world.ports import Registry, Services
 
 
@@ -20,7 +19,7 @@ def reference(text: str) -> ImageRef:
     if not re.fullmatch(r"\w[\w.-]*", text, re.ASCII):
         return named_image(text) or ImageRef.parse(text)
     require_tag_length(text)
-    images = list(chain.from_iterable(family.images for family in FAMILIES if _reads(family, text)))
+    images = list(chain.from_iterable(family.images for family in FAMILIES if family.reads(text)))
     if len(images) == 1:
         return ImageRef.parse(f"{images[0]}:{text}")
     if re.match(r"[0-9]{2}\.", text) and not images:
@@ -33,14 +32,6 @@ def reference(text: str) -> ImageRef:
     raise RunbookError(f"{text!r} may be a tag of {owners}.", f"Give the full reference, such as {example}:{text}.")
 
 
-def _reads(family: AnyFamily, text: str) -> bool:
-    try:
-        family.read(text)
-    except RunbookError:
-        return False
-    return True
-
-
 def read(services: Services, text: str) -> Image:
     """Return the image in its registry.  Raises CannotTell if it is missing."""
     ref = reference(text)
@@ -48,14 +39,14 @@ def read(services: Services, text: str) -> Image:
         image = registry.image(ref.digest or ref.tag or "latest")
         if image is None:
             family, advice = family_of(ref), "Correct the tag or the name."
-            if family and ref.tag and _reads(family, ref.tag):
+            if family and ref.tag and family.reads(ref.tag):
                 advice = newest(registry, family.read(ref.tag), family)
             raise CannotTell(f"{registry.name} has no image {ref}.", advice)
     return image
 
 
 def verify_tag(
-    registry: Registry, tag: Tag, platforms: Iterable[str], family: AnyFamily = NGC
+    registry: Registry, tag: Tag, platforms: Iterable[str], family: Family = NGC
 ) -> tuple[Check, Image | None]:
     """Check that the tag exists for all platforms; return the check and the image.
 
@@ -78,19 +69,14 @@ def verify_tag(
     return Check(name, "passed", f"{registry.name}:{tag} is {image.digest}, for {existing}."), image
 
 
-def newest(registry: Registry, tag: Tag, family: AnyFamily) -> str:
+def newest(registry: Registry, tag: Tag, family: Family) -> str:
     """Return a sentence on the newest tags of the same kind as a missing tag.  Never raises."""
     try:
         tags = registry.tags()
     except (Unreachable, CannotTell) as error:
         return f"Its tags could not be read: {error}"
-    listing = family.listed(tags)
-    alternatives: Sequence[Tag] = listing.releases or listing.candidates or listing.specials
-    if isinstance(tag, NgcTag):
-        months = NGC.listed(tags)
-        alternatives = [release for release in months.releases + months.specials if release.variant == tag.variant]
-    else:
-        alternatives = [release for release in alternatives if edition(release) == edition(tag)] or alternatives
+    alternatives = [each for each in family.listed(tags) if each.edition == tag.edition]
+    alternatives = [each for each in alternatives if each.kind == "release"] or alternatives
     if not alternatives:
         return "It has no tag of this kind."
     return f"Its newest tags are {', '.join(map(str, alternatives[:5]))}: choose one of them, or wait."

@@ -14,7 +14,7 @@ from test_golden_step import step05
 from runbook_lib.bump.after_merge import base_ci, report, uncovered
 from runbook_lib.bump.after_merge.report import AfterMerge, MergeFacts
 from runbook_lib.bump.run import carry_out
-from runbook_lib.images.tags.ngc import NgcTag
+from runbook_lib.images.families import NGC
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.recipes.quarantine import quarantined_rows
 from runbook_lib.world.outside import World as Outside
@@ -273,4 +273,4 @@ def test_only_gitlab_runs_the_lts_image(merged: World) -> None:
 )
 def test_a_branch_on_another_edition_is_neither_older_nor_on_the_tag(tags: list[str], state: str) -> None:
     bump = Bump.parse(tag="26.04-py3")
-    assert report.image_state([NgcTag.parse(tag) for tag in tags], bump, "dev", bump.tag)[0] == state
+    assert report.image_state([NGC.read(tag) for tag in tags], bump, "dev", bump.tag)[0] == state

@@ -6,8 +6,8 @@ from contextlib import closing
 import pytest
 from registry_server import RegistryServer
 
+from runbook_lib.images.families import NGC
 from runbook_lib.images.reference import ImageRef
-from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.practice.registry import PracticeRegistry
 from runbook_lib.world.image_lookup import verify_tag
 from runbook_lib.world.ports import Registry, Services
@@ -76,7 +76,7 @@ def test_what_is_missing_is_none_and_no_error(services: Services, registry: Regi
     ],
 )
 def test_a_tag_is_verified_for_every_platform(registry: Registry, tag: str, status: str, says: str) -> None:
-    check, image = verify_tag(registry, NgcTag.parse(tag), BOTH)
+    check, image = verify_tag(registry, NGC.read(tag), BOTH)
     assert check.status == status
     assert says in check.detail
     assert (image is None) is ("has no tag" in says)

@@ -3,8 +3,8 @@ import re
 import pytest
 
 from runbook_lib.errors import RunbookError
+from runbook_lib.images.families import NGC
 from runbook_lib.images.reference import ImageRef
-from runbook_lib.images.tags.ngc import NgcTag
 
 _DIGEST = "sha256:" + "0a" * 32
 
@@ -63,7 +63,7 @@ def test_lengths_and_digests_are_exact(text, said):
 
 def test_a_new_tag_drops_the_digest_of_the_old_one():
     old = ImageRef.parse(f"nvcr.io/nvidia/pytorch:26.02-py3@{_DIGEST}")
-    assert str(old.with_tag(NgcTag(26, 4))) == "nvcr.io/nvidia/pytorch:26.04-py3"
+    assert str(old.with_tag(NGC.read("26.04-py3"))) == "nvcr.io/nvidia/pytorch:26.04-py3"
     assert old.name == "nvcr.io/nvidia/pytorch"
 
 
@@ -86,6 +86,6 @@ def test_a_new_tag_drops_the_digest_of_the_old_one():
 )
 def test_a_tag_of_another_format_is_refused_with_the_reason(text, said):
     with pytest.raises(RunbookError) as caught:
-        NgcTag.parse(text)
+        NGC.read(text)
     assert said in str(caught.value)
     assert str(caught.value).startswith(f"{text!r} is not a tag of the monthly NGC images: ")

@@ -24,18 +24,18 @@ from layouts import (
 )
 
 from runbook_lib.errors import CannotTell, Refused, RunbookError
-from runbook_lib.images.tags.ngc import NgcTag
+from runbook_lib.images.families import NGC
 from runbook_lib.pins import plan as pins
 from runbook_lib.pins.check import check_pins, outcome
 from runbook_lib.pins.known_sites import MEGATRON_LM
 from runbook_lib.text import edits
 
-TARGET = NgcTag(26, 4)
+TARGET = NGC.read("26.04-py3")
 LAYOUTS = [1, 2, 3, 4]
 
 
 def plan(texts, target="26.04-py3", image_type="dev", **options):
-    return pins.plan(texts, MEGATRON_LM, NgcTag.parse(target), image_type, **options)
+    return pins.plan(texts, MEGATRON_LM, NGC.read(target), image_type, **options)
 
 
 def applied(texts, made):
@@ -361,16 +361,16 @@ def test_disagreements_are_named(broken, found):
 
 
 def test_an_expected_tag_is_what_the_pins_of_its_type_should_be():
-    assert wrong(layout(2), expected=NgcTag(26, 2)) == []
-    assert wrong(layout(2), expected=NgcTag(26, 4))[:2] == [
+    assert wrong(layout(2), expected=NGC.read("26.02-py3")) == []
+    assert wrong(layout(2), expected=NGC.read("26.04-py3"))[:2] == [
         (f"{DEV}:1", "out of sync"),
         (f"{GITLAB}:26", "out of sync"),
     ]
-    assert wrong(layout(2), expected=NgcTag(25, 9)) == [
+    assert wrong(layout(2), expected=NGC.read("25.09-py3")) == [
         (f"{DEV}:1", "out of sync"), (f"{GITLAB}:26", "out of sync"), (f"{INSTALL_TEST}:4", "ahead"),
         (f"{INSTALL_GUIDE}:5", "ahead"),
     ]  # fmt: skip
-    assert wrong(layout(2), expected=NgcTag(25, 10), image_type="lts") == [
+    assert wrong(layout(2), expected=NGC.read("25.10-py3"), image_type="lts") == [
         (f"{LTS}:1", "out of sync"), (f"{GITLAB}:22", "out of sync"),
     ]  # fmt: skip
 

@@ -10,7 +10,7 @@ import pytest
 from runbook_lib.bump.sync_survey import survey
 from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import RunbookError
-from runbook_lib.images.tags.ngc import NgcTag
+from runbook_lib.images.families import NGC
 from runbook_lib.pins import plan
 from runbook_lib.pins.check import outcome
 from runbook_lib.pins.known_sites import MEGATRON_LM
@@ -38,7 +38,7 @@ def changed_lines(before: str, after: str) -> dict[int, tuple[str, str]]:
 
 
 def planned(given: dict[str, str | None], target: str, image_type: str) -> dict[str, dict[int, tuple[str, str]]]:
-    made = plan.plan(given, MEGATRON_LM, NgcTag.parse(target), image_type)
+    made = plan.plan(given, MEGATRON_LM, NGC.read(target), image_type)
     assert all(edit.before == given[edit.path] for edit in made.edits)
     lines = {edit.path: changed_lines(edit.before, edit.after) for edit in made.edits}
     assert {(path, line) for path in lines for line in lines[path]} == {(c.path, c.line) for c in made.changes}
@@ -82,7 +82,7 @@ def test_the_plan_changes_the_lines_that_people_finally_changed(megatron_lm, bum
         for old, new in lines.values():
             assert re.sub(r"\d\d\.\d\d-py3", target, old) == new
     # #4611 gave the file the final newline that it had lacked; a bump keeps the ending there is.
-    (edit,) = [e for e in plan.plan(given, MEGATRON_LM, NgcTag.parse(target), "dev").edits if e.path == VERSION["dev"]]
+    (edit,) = [e for e in plan.plan(given, MEGATRON_LM, NGC.read(target), "dev").edits if e.path == VERSION["dev"]]
     assert edit.after.endswith("\n") == edit.before.endswith("\n") == (bump == "64bee49c96")
 
 

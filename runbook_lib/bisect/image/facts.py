@@ -16,7 +16,6 @@ from runbook_lib.compute.tasks import TABLE
 from runbook_lib.compute.workloads import Workload
 from runbook_lib.errors import CannotTell, Refused
 from runbook_lib.images.compare import Component, versions
-from runbook_lib.images.families import edition
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.text.recipes import rows
 from runbook_lib.world.bump_branch import BumpBranch
@@ -113,9 +112,9 @@ def _images(branch: BumpBranch, request: BisectRequest) -> dict[str, str]:
     """Return the reference of each image from good to bad, by tag."""
     sites, tags = branch.bump.repository.sites, []
     with branch.services.registry(ImageRef.parse(f"{sites.image}:{request.bad}")) as registry:
-        listed = sites.family.listed(registry.tags())
-        for tag in reversed((*listed.releases, *listed.specials)):
-            if edition(tag) == edition(request.good) and not tag < request.good and not request.bad < tag:
+        for tag in sites.family.listed(registry.tags()):
+            is_between = not tag < request.good and not request.bad < tag
+            if is_between and tag.edition == request.good.edition and tag.kind != "candidate":
                 tags.append(tag)
         for tag in (request.good, request.bad):
             if tag not in tags:

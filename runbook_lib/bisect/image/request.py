@@ -11,7 +11,6 @@ from typing import Literal
 from runbook_lib.bisect import model
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.errors import Refused
-from runbook_lib.images.families import is_older
 from runbook_lib.images.reference import Tag
 from runbook_lib.pins.bump import Bump
 
@@ -81,7 +80,7 @@ def parse(
     if not bump.tag:
         raise Refused("A search needs two tags: good, the newest that works, and tag, one that does not.")
     first, last = family.read(good), family.read(str(bump.tag))
-    if not is_older(first, last):
+    if not first.is_older(last):
         raise Refused(f"good={first} must be older than tag={last}, and of the same kind. Swap or correct them.")
     subject = test.strip()
     if not subject:

@@ -16,7 +16,6 @@ from runbook_lib.decisions import Decision, Decisions, flow
 from runbook_lib.errors import CannotTell
 from runbook_lib.failures.broken_tests import survey
 from runbook_lib.failures.broken_tests.survey import QuarantineSurvey
-from runbook_lib.images.families import is_older
 from runbook_lib.images.reference import Tag
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
@@ -197,9 +196,9 @@ def image_state(tags: Sequence[Tag], bump: Bump, branch: str, target: Tag | None
         return "out of sync", check
     if target is None:
         return "in sync", ""
-    if any(is_older(tag, target) for tag in tags):
+    if any(tag.is_older(target) for tag in tags):
         return "older", command(notebooks.BUMP, bump, base=branch, mode=None)
-    if any(is_older(target, tag) for tag in tags):
+    if any(target.is_older(tag) for tag in tags):
         return "newer", ""
     if target in tags:
         return "names it", ""

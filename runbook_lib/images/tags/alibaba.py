@@ -5,63 +5,43 @@ the end of a month.
 """
 
 import re
-from dataclasses import dataclass
-from typing import Literal, Self
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.images.reference import ImageRef, Kind
-from runbook_lib.images.tags.ngc import NgcTag
-
-Edition = Literal["", "serverless"]
+from runbook_lib.images.reference import ImageRef, Tag
+from runbook_lib.images.tags import ngc
 
 #: Edition → the products that it is for.
-_PRODUCTS: dict[Edition, str] = {
+_PRODUCTS = {
     "": "Lingjun single-tenant",
     "serverless": "ACS and Lingjun multi-tenant, not for Lingjun single-tenant",
 }
 _TAG = re.compile(r"(?P<year>[0-9]{2})\.(?P<month>0[1-9]|1[0-2])(?:-(?P<edition>serverless))?")
 
 
-@dataclass(frozen=True, order=True)
-class AlibabaTag:
-    """``25.05`` or ``25.05-serverless``: ordered by month, then edition."""
-
-    year: int
-    month: int
-    edition: Edition = ""
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Parse ``YY.MM[-serverless]``; anything else raises RunbookError."""
-        match = _TAG.fullmatch(text)
-        if match is None:
-            raise RunbookError(
-                f"{text!r} is not a tag of training-nv-pytorch: expected YY.MM or YY.MM-serverless, such as 25.05."
-            )
-        return cls(int(match["year"]), int(match["month"]), "serverless" if match["edition"] else "")
-
-    @property
-    def kind(self) -> Kind:
-        """Always a release: both editions are, for different products."""
-        return "release"
-
-    @property
-    def ngc(self) -> NgcTag:
-        """The NGC image that it is built on: the previous month's."""
-        if self.month > 1:
-            return NgcTag(self.year, self.month - 1)
-        return NgcTag((self.year - 1) % 100, 12)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """The products that the image is for, and the image that it is built on."""
-        return (f"For {_PRODUCTS[self.edition]}.", f"Built on NGC's {self.ngc}, of the previous month.")
-
-    def __str__(self) -> str:
-        return f"{self.year:02}.{self.month:02}{self.edition and '-' + self.edition}"
+def parse(text: str) -> Tag:
+    """Parse ``YY.MM[-serverless]``; anything else raises RunbookError.  Both editions are releases."""
+    match = _TAG.fullmatch(text)
+    if match is None:
+        raise RunbookError(
+            f"{text!r} is not a tag of training-nv-pytorch: expected YY.MM or YY.MM-serverless, such as 25.05."
+        )
+    release, edition = (int(match["year"]), int(match["month"])), match["edition"] or ""
+    notes = f"For {_PRODUCTS[edition]}.", f"Built on NGC's {_built_on(*release)}, of the previous month."
+    return Tag(text, release, edition=edition, notes=notes)
 
 
-def vpc_address(tag: AlibabaTag, region: str) -> ImageRef:
+def built_on(tag: Tag) -> Tag:
+    """Return the tag of the NGC image that it is built on: the previous month's."""
+    return ngc.parse(_built_on(*tag.release))
+
+
+def _built_on(year: int, month: int) -> str:
+    if month > 1:
+        return f"{year:02}.{month - 1:02}-py3"
+    return f"{(year - 1) % 100:02}.12-py3"
+
+
+def vpc_address(tag: Tag, region: str) -> ImageRef:
     """Return the reference to pull inside a VPC in a region such as ``cn-beijing``.  Raises RunbookError."""
     if not re.fullmatch(r"[a-z]{2}-[a-z]+(?:-[a-z0-9]+)*", region):
         raise RunbookError(f"{region[:60]!r} is not the ID of an Alibaba region, such as cn-beijing.")

@@ -7,13 +7,10 @@ and for nightly builds ``[<commit>-]<edition>-<yymmddHH>-cuda…``.  Source: the
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.images.reference import Kind
+from runbook_lib.images.reference import Kind, Tag
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -34,77 +31,30 @@ _FORM = (
 )
 
 
-@dataclass(frozen=True)
-class CoreWeaveTag:
-    """A tag and its ``parts``, empty if not in the tag.
+def parse(text: str) -> Tag:
+    """Parse a tag of any of the forms; anything else raises RunbookError.
 
-    ``commit``: 7 digits, of ml-containers; only a nightly build may lack it.  ``date``: ``yymmddHH`` of a nightly
-    build, UTC.
+    The edition is ``base``, or ``nccl`` for an image with NCCL's tests.  A build of ``main`` with released versions is
+    a release; only a nightly build (``yymmddHH``, UTC) may lack the commit, of ml-containers.  Commits have no order.
     """
-
-    text: str
-    parts: Mapping[str, str] = field(compare=False, repr=False)
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Parse a tag of any of the forms; anything else raises RunbookError."""
-        match = _TAG.fullmatch(text)
-        if match is None:
-            raise RunbookError(f"{text!r} is not a tag of CoreWeave's ml-containers: {_FORM}")
-        parts = match.groupdict("")
-        if not parts["commit"] and not parts["date"]:
-            raise RunbookError(f"{text!r} does not begin with a commit, which is required except for nightly builds.")
-        if (parts["edition"] == "nccl") != bool(parts["nccl"]):
-            raise RunbookError(f"{text!r} contradicts itself: only the nccl edition has an NCCL version.")
-        return cls(text, parts)
-
-    @property
-    def edition(self) -> str:
-        """``base``, or ``nccl`` for an image with NCCL's tests."""
-        return self.parts["edition"]
-
-    @property
-    def kind(self) -> Kind:
-        """Release for a build of ``main`` with released versions."""
-        if self.parts["branch"]:
-            return "special"
-        return "candidate" if self.parts["date"] or _version(self.parts["torch"]).is_prerelease else "release"
-
-    @property
-    def rank(self) -> tuple[Any, ...]:
-        """The order: versions, PyTorch's first, then the date of nightly builds; the rest only makes it total.
-
-        Commits have no order, so of two builds with the same versions neither is really newer.
-        """
-        return (*self._versions, self.parts["os"], self.parts["abi"], not self.parts["branch"], self.text)
-
-    def is_older(self, than: "CoreWeaveTag") -> bool:
-        """Return True if this tag is older than another of its edition, comparing the versions that both have."""
-        for mine, theirs in zip(self._versions, than._versions, strict=True):
-            if mine and theirs and mine != theirs:
-                return bool(mine < theirs)
-        return False
-
-    @property
-    def _versions(self) -> tuple[Any, ...]:
-        """The versions and the date in order of weight, each empty if not in the tag."""
-        torch, *rest = (_key(self.parts[part]) for part in ("torch", "cuda", "nccl", "vision", "audio"))
-        return (torch, self.parts["date"], *rest)
-
-    def __lt__(self, other: "CoreWeaveTag") -> bool:
-        return self.rank < other.rank
-
-    def __str__(self) -> str:
-        return self.text
+    match = _TAG.fullmatch(text)
+    if match is None:
+        raise RunbookError(f"{text!r} is not a tag of CoreWeave's ml-containers: {_FORM}")
+    parts = match.groupdict("")
+    if not parts["commit"] and not parts["date"]:
+        raise RunbookError(f"{text!r} does not begin with a commit, which is required except for nightly builds.")
+    if (parts["edition"] == "nccl") != bool(parts["nccl"]):
+        raise RunbookError(f"{text!r} contradicts itself: only the nccl edition has an NCCL version.")
+    torch, *rest = (_version(parts[part]) for part in ("torch", "cuda", "nccl", "vision", "audio"))
+    kind: Kind = "candidate" if parts["date"] or torch[0].is_prerelease else "release"
+    return Tag(
+        text, versions=(torch, parts["date"], *rest), kind="special" if parts["branch"] else kind,
+        edition=parts["edition"],
+    )  # fmt: skip
 
 
-@lru_cache(maxsize=1024)
-def _version(text: str) -> "Version":
-    """Return a version in the order of PyPA's specification; ``-1``, a build of NCCL, is a post-release there."""
+def _version(text: str) -> tuple["Version", ...]:
+    """Return a version in the order of PyPA's specification, or nothing; ``-1``, a build of NCCL, is a post-release."""
     from packaging.version import Version  # takes 10 ms to import, which only these tags need
 
-    return Version(text)
-
-
-def _key(text: str) -> tuple["Version", ...]:
-    return (_version(text),) if text else ()
+    return (Version(text),) if text else ()

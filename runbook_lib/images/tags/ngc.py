@@ -1,38 +1,23 @@
 """The tags of the monthly NGC images: ``26.04-py3``, ``26.04-py3-igpu``."""
 
 import re
-from dataclasses import dataclass
-from typing import Self
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.images.reference import Kind
+from runbook_lib.images.reference import Kind, Tag
 
 _MONTHLY = re.compile(r"(?P<year>[0-9]{2})\.(?P<month>0[1-9]|1[0-2])-(?P<variant>py3(?:-[a-z0-9]+)*)")
 
 
-@dataclass(frozen=True, order=True)
-class NgcTag:
-    """A tag of the monthly NGC images: two-digit year, month, variant.  Ordered by month, then variant."""
+def parse(text: str) -> Tag:
+    """Parse ``YY.MM-py3[-variant]``; for anything else RunbookError describes the problem.
 
-    year: int
-    month: int
-    variant: str = "py3"
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Parse ``YY.MM-py3[-variant]``; for anything else RunbookError describes the problem."""
-        match = _MONTHLY.fullmatch(text)
-        if match is None:
-            raise RunbookError(f"{text!r} is not a tag of the monthly NGC images: {_describe_problem(text)}")
-        return cls(int(match["year"]), int(match["month"]), match["variant"])
-
-    @property
-    def kind(self) -> Kind:
-        """Special for a variant, which is for different hardware or a different purpose than the plain image."""
-        return "release" if self.variant == "py3" else "special"
-
-    def __str__(self) -> str:
-        return f"{self.year:02}.{self.month:02}-{self.variant}"
+    A variant is special: for different hardware or a different purpose than the plain image.
+    """
+    match = _MONTHLY.fullmatch(text)
+    if match is None:
+        raise RunbookError(f"{text!r} is not a tag of the monthly NGC images: {_describe_problem(text)}")
+    kind: Kind = "release" if match["variant"] == "py3" else "special"
+    return Tag(text, (int(match["year"]), int(match["month"])), kind=kind, edition=match["variant"])
 
 
 def _describe_problem(text: str) -> str:

@@ -10,15 +10,15 @@ import pytest
 import registry_server as images
 
 from runbook_lib.errors import CannotTell, Unreachable
+from runbook_lib.images.families import NGC
 from runbook_lib.images.reference import ImageRef
-from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.world.image_lookup import verify_tag
 from runbook_lib.world.registry.client import OciRegistry
 
 REF = ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
 BASE = "/v2/nvidia/pytorch"
 HELD = images.content()
-TAG = NgcTag.parse("26.04-py3")
+TAG = NGC.read("26.04-py3")
 BOTH = ("amd64", "arm64")
 Handler = Callable[[httpx.Request], httpx.Response]
 
@@ -394,6 +394,6 @@ def test_the_newest_tags_of_the_same_kind_are_proposed(
 ) -> None:
     page = httpx.Response(403) if listed is None else httpx.Response(200, json={"tags": listed})
     fake.answers[f"{BASE}/tags/list"] = page
-    check, image = verify_tag(fake.registry(), NgcTag.parse(tag), BOTH)
+    check, image = verify_tag(fake.registry(), NGC.read(tag), BOTH)
     assert (check.status, image) == ("failed", None)
     assert detail in check.detail

@@ -16,14 +16,14 @@ from loopback import Handler, key_and_certificate, secured, serving
 from registry_server import RegistryServer
 
 from runbook_lib.errors import Unreachable
+from runbook_lib.images.families import NGC
 from runbook_lib.images.reference import Image, ImageRef
-from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.world.image_lookup import verify_tag
 from runbook_lib.world.registry.client import OciRegistry
 
 REF = ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
 HELD = registry_server.content()
-TAG = NgcTag.parse("26.04-py3")
+TAG = NGC.read("26.04-py3")
 BOTH = ("amd64", "arm64")
 
 
