@@ -18,7 +18,6 @@ from runbook_lib.bisect.image.facts import SearchFacts, read_search, reread
 from runbook_lib.bisect.image.request import BisectRequest, parse
 from runbook_lib.bisect.image.step import BisectImage
 from runbook_lib.bump.run import carry_out
-from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.slurm.site import Session, Site
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice.registry import PracticeRegistry
@@ -83,7 +82,7 @@ class World:
     @property
     def site(self) -> Site:
         """A machine without GPUs, where a run may take a minute."""
-        return Site(str(self.checkout.path), str(self.folder / "results"), session=Session(Allocation(1, 0, time="1")))
+        return Site(str(self.checkout.path), str(self.folder / "results"), session=Session(1, 0, time="1"))
 
     def go(self, facts: SearchFacts) -> tuple[SearchFacts, list[dict[str, Any]]]:
         folder, bump = Path(tempfile.mkdtemp(prefix="record-", dir=self.folder)), facts.branch.bump

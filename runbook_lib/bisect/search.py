@@ -5,8 +5,8 @@ twice.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Literal
 
@@ -49,12 +49,12 @@ class Trial:
 class Problem:
     """The tags and components to search, and the budget.
 
-    ``tags``: oldest first; the first is good, the last is bad.  ``components``: the components that can be swapped
-    between the two neighbouring images of the change.  ``budget``: runs at most.
+    ``tags``: oldest first; the first is good, the last is bad.  ``components``: by tag, those of the tag before that
+    can be put into it.  ``budget``: runs at most.
     """
 
     tags: tuple[str, ...]
-    components: tuple[str, ...] = ()
+    components: Mapping[str, Sequence[str]] = field(default_factory=dict)
     higher_is_better: bool = True
     budget: int = 40
 
@@ -153,15 +153,15 @@ def _find_step(data: _Data) -> Point | Conclusion:
     belief = data.believe(steps, points)
     if belief.probability < CERTAIN:
         return _next_point(data, belief, points, points[0], points[-1])
-    if not data.problem.components:
-        return _conclude(belief, belief, "tag only", "No component can be swapped between the two images.")
     return _search_components(data, belief, points)
 
 
 def _search_components(data: _Data, tags: _Belief, points: list[Point]) -> Point | Conclusion:
     """Weigh which components make the bad image good when restored alone: none, one, or several."""
     good_tag, bad_tag = tags.best.names
-    restored = {name: Point(bad_tag, (name,)) for name in data.problem.components}
+    restored = {name: Point(bad_tag, (name,)) for name in data.problem.components.get(bad_tag, ())}
+    if not restored:
+        return _conclude(tags, tags, "tag only", "No component can be swapped between the two images.")
     testable = {name: point for name, point in restored.items() if point not in data.invalid}
     if not testable:
         return _conclude(tags, tags, "tag only", "No old component took effect in the new image.")

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Literal, cast
 
 from runbook_lib.compute import engine as engines
-from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.engine import Engine
+from runbook_lib.compute.slurm.site import Session
 from runbook_lib.compute.tasks import TABLE, Values, WorkStep, expand, holds
 from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.errors import Refused, RunbookError
@@ -85,7 +85,7 @@ class WorkPlace:
     machine: Machine = field(default_factory=Machine)
     cache: str = ""
     also: tuple[str, ...] = ()
-    allocation: Allocation = field(default_factory=Allocation)
+    session: Session = field(default_factory=Session)
 
     @property
     def inside(self) -> str:
@@ -102,7 +102,7 @@ class WorkPlace:
     @property
     def values(self) -> Values:
         """The facts about the place, for the table of tasks."""
-        image, machine, name = self.image, self.machine, self.repository.name
+        image, machine, name, session = self.image, self.machine, self.repository.name, self.session
         digest = hashlib.sha256(self.checkout.encode("utf-8", "surrogateescape")).hexdigest()
         uv_run = () if image.kind == "alibaba" else ("uv", "run", "--no-sync")
         is_host = self.name == "here" and not machine.container
@@ -112,9 +112,10 @@ class WorkPlace:
             "checkout": self.checkout, "inside": self.inside, "cache": self.cache, "repository": name,
             "sync_lock": f"{_CACHE}/sync-{digest[:12]}.lock", "bridge": name == MEGATRON_BRIDGE.name,
             "lm": name == MEGATRON_LM.name, "image": image.name, "alibaba": image.kind == "alibaba",
-            "image_is_file": image.kind == "file", "many": self.allocation.nodes > 1,
-            "nodes": str(self.allocation.nodes), "gpus": str(self.allocation.gpus or ""), "uv_run": uv_run,
-            "uv_line": " ".join(uv_run),
+            "image_is_file": image.kind == "file", "many": session.nodes > 1,
+            "nodes": str(session.nodes), "gpus": str(session.gpus_per_node or ""), "uv_run": uv_run,
+            "uv_line": " ".join(uv_run), "account": session.account, "partition": session.partition,
+            "time": session.time,
         }  # fmt: skip
 
     def command(self, step: WorkStep) -> tuple[str, ...]:
@@ -130,9 +131,10 @@ class WorkPlace:
         if self.name == "local" and image.kind == "file":
             raise Refused(f"{image.name} is a file, which {engine} cannot run. Name the image, or use Slurm.")
         row = TABLE["places"][engine if self.name == "local" else "slurm"]
+        session, at_once = self.session, step.gpus and not step.terminal
         values = {
-            **self.values, "terminal": step.terminal, "on_gpus": step.gpus and self.allocation.gpus > 0,
-            "uid": str(os.getuid()), "gid": str(os.getgid()),
+            **self.values, "terminal": step.terminal, "on_gpus": step.gpus and session.gpus_per_node > 0,
+            "step_nodes": str(session.nodes if at_once else 1), "uid": str(os.getuid()), "gid": str(os.getgid()),
         }  # fmt: skip
         chosen = [text for when, text in row["options"].items() if holds(when, values)]
         mounts = [row["mount"].format(outside=outside, within=within) for outside, within in self.mounts]
@@ -140,7 +142,6 @@ class WorkPlace:
         return expand(row["command"], {
             **values, "command": step.command, "options": expand(" ".join(chosen), values), "mounts": tuple(mounts),
             "joined_mounts": ",".join(mounts), "image": image.enroot_address if self.name == "slurm" else image.name,
-            "allocation": tuple(self.allocation.options(gpus=step.gpus, terminal=step.terminal)),
             "variables": tuple(row["variable"].format(variable=f"{it}={variables[it]}") for it in variables),
         })  # fmt: skip
 

@@ -72,7 +72,7 @@ class WorkInside:
         session = read_site(self.site, world.checkout.path).session
         place = self._place(world.checkout, bump, session)
         plan = self._plan(world.checkout, bump, place)
-        steps = [replace(it, env=(*it.env, *session.variables)) if it.place == "container" else it for it in plan.steps]
+        steps = [replace(it, env=(*it.env, *session.env)) if it.place == "container" else it for it in plan.steps]
         if any(step.place == "container" for step in steps):
             if place.name == "here" and not place.machine.container:
                 raise Refused(TABLE["refused"]["outside"])
@@ -91,7 +91,7 @@ class WorkInside:
             cache = str(checkout.path.parent / ".uv-cache")
         git = checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")
         also = () if f"{git}/".startswith(f"{path}/") else (git,)
-        place = WorkPlace(name, repository, image, path, machine, session.cache or cache, also, session.allocation)
+        place = WorkPlace(name, repository, image, path, machine, session.cache or cache, also, session)
         if name == "slurm" and image.kind == "built" and self.task != "import":
             imported = place.image_file()  # the cluster's nodes cannot read this machine's images
             return replace(place, image=WorkImage(str(imported["file"]), "file")) if imported["file_exists"] else place

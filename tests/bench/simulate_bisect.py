@@ -26,7 +26,7 @@ class Scenario:
         """Read a scenario."""
         values = {**_DEFAULTS, **data}
         tags, components, culprits = (tuple(values[key]) for key in ("tags", "components", "culprits"))
-        problem = Problem(tags, components, values["higher_is_better"], values["budget"])
+        problem = Problem(tags, dict.fromkeys(tags, components), values["higher_is_better"], values["budget"])
         good = (values["good"]["mean"], values["good"]["cv"], 1.0)
         bad = tuple((mean, cv, weight) for mean, cv, weight in values["bad"]["modes"])
         return cls(problem, culprits, tags.index(values["changed_at"], 1), (good,), bad)

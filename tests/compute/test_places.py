@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.compute import engine as engines
-from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.engine import Engine
 from runbook_lib.compute.places import (
     PLACES,
@@ -21,6 +20,7 @@ from runbook_lib.compute.places import (
     choose_place,
     container_sign,
 )
+from runbook_lib.compute.slurm.site import Session
 from runbook_lib.compute.tasks import WorkStep, make_step, plan_task
 from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.errors import Refused, RunbookError
@@ -30,7 +30,7 @@ MACHINE = Machine(engine="docker")
 PODMAN = Machine(engine="podman")
 SHELL = make_step("shell", {"checkout": "/c", "inside": "/i"})
 LOCK, COMMIT = make_step("lock", {}), WorkStep("Commit", ("git", "commit"), "host", "Why.")
-CLUSTER = {"allocation": Allocation(2, 4, "team", "batch", "4:00:00"), "repository": MEGATRON_BRIDGE}
+CLUSTER = {"session": Session(2, 4, "team", "batch", "4:00:00"), "repository": MEGATRON_BRIDGE}
 UNDERSTOOD = ("local", "slurm")
 
 
@@ -52,8 +52,8 @@ def place(name: PlaceName = "local", image: str = "megatron-lm:local", **more: A
         ({"machine": PODMAN}, SHELL, ["--device=nvidia.com/gpu=all"], "--user"),
         ({"image": "alibaba:25.05-serverless"}, SHELL, ["--ipc=host", "--net=host", "--privileged"], "--shm-size"),
         ({"image": "alibaba:25.05"}, LOCK, [], "--user"),
-        ({"allocation": Allocation(2, 0)}, SHELL, [], "--gpus"),
-        ({"name": "slurm", "image": "/s/b.sqsh", "allocation": Allocation(2, 0)}, SHELL, [], "--gpus"),
+        ({"session": Session(2, 0)}, SHELL, [], "--gpus"),
+        ({"name": "slurm", "image": "/s/b.sqsh", "session": Session(2, 0)}, SHELL, [], "--gpus"),
         ({"name": "slurm", "image": "/s/b.sqsh"}, SHELL, ["srun"], "--mpi"),
         ({"name": "slurm", "image": "/s/b.sqsh", **CLUSTER}, SHELL, [
             "--nodes=1", "--ntasks-per-node=1", "--gpus-per-node=4", "--account=team", "--partition=batch",
@@ -92,7 +92,7 @@ def test_an_image_that_a_place_cannot_run_is_refused() -> None:
 
 
 def test_the_sync_of_the_checkouts_environment_holds_a_lock() -> None:
-    there = place("slurm", "/shared/b.sqsh", allocation=Allocation(2))
+    there = place("slurm", "/shared/b.sqsh", session=Session(2))
     values = {**there.values, "locked": ("--locked",), "sync_options": ("--all-extras",)}
     words = there.command(make_step("sync-once", values))
     assert not [word for word in words if word.startswith("--gpus")]

@@ -16,7 +16,6 @@ from slurm_cluster import Cluster, cluster
 from slurm_runs import CountingSlurm
 
 from runbook_lib.bump.run import carry_out
-from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.slurm.client import OVER
 from runbook_lib.compute.slurm.outcome import MatrixOutcome
 from runbook_lib.compute.slurm.site import Session, Site
@@ -178,7 +177,7 @@ def test_a_preview_writes_and_submits_nothing(world: World, tag: str, apply: boo
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"session": Session(Allocation(partition="gone"))}, "invalid partition specified: gone"),
+        ({"session": Session(partition="gone")}, "invalid partition specified: gone"),
         ({"least_gpus": 64}, "node configuration is not available"),
         ({"image": "/a.sqsh"}, "Pyxis"),
     ],
@@ -231,7 +230,7 @@ def test_ended_tests_can_be_submitted_once_more(world: World) -> None:
     assert (outcomes["good"].word, outcomes["good"].job.folder.name) == ("passed", "2")
     assert cases(world.plan(tests="good,hang", jobs="failed")) == ["hang"]
     with pytest.raises(Refused, match=r"invalid partition specified: nosuch.* name only them in tests"):
-        world.plan(tests="good,drift", session=Session(Allocation(partition="nosuch")))
+        world.plan(tests="good,drift", session=Session(partition="nosuch"))
 
 
 @needs_slurm

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from clones import commit, git
 
-from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.places import Machine, PlaceName, WorkPlace
 from runbook_lib.compute.project import PythonProject, read_facts
+from runbook_lib.compute.slurm.site import Session
 from runbook_lib.compute.tasks import TABLE, TaskPlan, expand, make_step, plan_task, split_words
 from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.compute.work_step import WorkInside, command_values
@@ -309,7 +309,7 @@ def test_the_words_of_a_command_arrive_as_they_are(name: PlaceName) -> None:
 @pytest.mark.parametrize(("text", "nodes", "gpus", "name"), [("hostname", 2, 8, "local"), (TRAIN, 1, 0, "slurm")])
 def test_commands_that_a_place_cannot_run_are_refused(text: str, nodes: int, gpus: int, name: PlaceName) -> None:
     with pytest.raises(RunbookError):
-        run_task(text, place(name, allocation=Allocation(nodes, gpus)))
+        run_task(text, place(name, session=Session(nodes, gpus)))
 
 
 def test_a_launcher_starts_one_worker_per_gpu() -> None:
@@ -328,7 +328,7 @@ def test_on_several_nodes_the_first_is_the_master(tmp_path: Path, nodes: str, fi
     for program in ("uv", "python"):
         (tmp_path / program).write_text("#!/usr/bin/env python3\nimport json, sys\nprint(json.dumps(sys.argv))\n")
         (tmp_path / program).chmod(0o755)
-    command = run_task(TRAIN, place("slurm", allocation=Allocation(2)))
+    command = run_task(TRAIN, place("slurm", session=Session(2)))
     environment = {
         "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_STEP_NODELIST": nodes, "SLURM_NNODES": "2",
         "SLURM_NODEID": "1", "SLURM_JOB_ID": "12345",

@@ -36,32 +36,43 @@ class SearchFacts:
     place: LocalPlace | SlurmPlace
     gpus: int = 0
 
+    def swappable(self, tag: str) -> tuple[tuple[Overlay, ...], tuple[str, ...]]:
+        """Return overlays for what changed from the tag before to this one, and what cannot be swapped."""
+        tags = list(self.ledger.images)
+        old, new = self.ledger.versions[tags[tags.index(tag) - 1]], self.ledger.versions[tag]
+        return plan_overlays([Component(name, old[name], new[name]) for name in new], self.request.site.components)
+
+    def overlays_of(self, point: Point) -> tuple[Overlay, ...]:
+        """Return the overlays of a point."""
+        if not point.restored:
+            return ()
+        return tuple(overlay for overlay in self.swappable(point.tag)[0] if overlay.name in point.restored)
+
     def advance(self) -> Point | Conclusion:
         """Return the next point to run, or the conclusion; runs without a value reduce the budget."""
         ledger, counted = self.ledger, self.ledger.counted()
         uncounted = sum(bool(run.outcome) for run in ledger.runs) - len(counted)
-        components = tuple(overlay.name for overlay in ledger.overlays or ())
-        budget = self.request.runs - uncounted
-        answer = advance(Problem(tuple(ledger.images), components, self.request.higher_is_better, budget), counted)
+        tags = tuple(ledger.images)
+        components = {tag: tuple(overlay.name for overlay in self.swappable(tag)[0]) for tag in tags[1:]}
+        problem = Problem(tags, components, self.request.higher_is_better, self.request.runs - uncounted)
+        answer = advance(problem, counted)
         if isinstance(answer, Point) and len(lost := ledger.lost(answer)) >= MAX_LOST:
             reason = f"{answer.tag} produced no value in {MAX_LOST} runs; in the last, {lost[-1].reason}."
             return Conclusion("undecided", reason)
         return answer
 
-    @property
-    def conclusion(self) -> Conclusion | None:
-        """The result; None while there is something left to run or to compare."""
-        answer = self.advance() if self.ledger.pending is None else None
-        is_open = isinstance(answer, Conclusion) and answer.verdict == "tag only" and self.ledger.overlays is None
-        return answer if isinstance(answer, Conclusion) and not is_open else None
-
-    def new_run(self, point: Point) -> LedgerRun:
-        """Return the next run, at this point."""
-        return LedgerRun(len(self.ledger.runs) + 1, point, self.ledger.images[point.tag])
+    def next(self) -> LedgerRun | Conclusion:
+        """Return the run that was submitted and has not ended, else the next one, or the conclusion."""
+        if self.ledger.pending:
+            return self.ledger.pending
+        answer = self.advance()
+        if isinstance(answer, Conclusion):
+            return answer
+        return LedgerRun(len(self.ledger.runs) + 1, answer, self.ledger.images[answer.tag])
 
     def show(self) -> display.View:
         """Show the images, the maximum cost, and the next run with its script."""
-        request, ledger = self.request, self.ledger
+        request, ledger, following = self.request, self.ledger, self.next()
         left = max(0, request.runs - len(ledger.runs))
         hours = left * (request.minutes * 60 + _ENDING) / 3600
         cost = {"max._runs": left, "max._hours": f"{hours:.1f}"}
@@ -72,16 +83,12 @@ class SearchFacts:
             results=self.folder, **cost, images=f"{len(ledger.images)} at most",
         )  # fmt: skip
         shown += display.table([{"tag": tag, "image": image} for tag, image in ledger.images.items()])
-        if ledger.overlays:
-            columns = {"component": "name", "old": "old", "new": "new", "put_in": "requirement"}
-            shown += display.table(display.rows(ledger.overlays, **columns))
-        answer = ledger.pending or self.advance()
-        if isinstance(answer, Conclusion):
-            over = "The search is over: no more runs are needed."
-            return shown + display.note(over if self.conclusion else "The next action is to compare the two images.")
-        run = answer if isinstance(answer, LedgerRun) else self.new_run(answer)
-        command = self.place.command(run, ledger.overlays_of(run.point))
-        return shown + display.code(command, title=f"Run {run.number}: {run.point}")
+        if isinstance(following, Conclusion):
+            return shown + display.note("The search is over: no more runs are needed.")
+        if restored := self.overlays_of(following.point):
+            shown += display.table(display.rows(restored, component="name", old="old", new="new", put_in="requirement"))
+        command = self.place.command(following, restored)
+        return shown + display.code(command, title=f"Run {following.number}: {following.point}")
 
 
 def read_search(branch: BumpBranch, request: BisectRequest) -> SearchFacts:
@@ -95,9 +102,8 @@ def read_search(branch: BumpBranch, request: BisectRequest) -> SearchFacts:
         git = branch.checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")
         results = f"{git}/runbook-bisect"
     folder = Path(results).absolute() / request.key
-    ledger = RunLedger(folder)
-    if not ledger.images:
-        ledger.images = _images(branch, request)
+    path = folder / "ledger.json"
+    ledger = RunLedger.read(path) or _begin(path, branch, request)
     if request.where == "command":
         return SearchFacts(branch, request, folder, ledger, LocalPlace(request, folder))
     client = Slurm()
@@ -108,8 +114,8 @@ def read_search(branch: BumpBranch, request: BisectRequest) -> SearchFacts:
     return SearchFacts(branch, request, folder, ledger, SlurmPlace(request, folder, client, test), gpus)
 
 
-def _images(branch: BumpBranch, request: BisectRequest) -> dict[str, str]:
-    """Return the reference of each image from good to bad, by tag."""
+def _begin(path: Path, branch: BumpBranch, request: BisectRequest) -> RunLedger:
+    """Return an empty ledger with each image from good to bad, and its versions."""
     sites, tags = branch.bump.repository.sites, []
     with branch.services.registry(ImageRef.parse(f"{sites.image}:{request.bad}")) as registry:
         for tag in sites.family.listed(registry.tags()):
@@ -119,36 +125,24 @@ def _images(branch: BumpBranch, request: BisectRequest) -> dict[str, str]:
         for tag in (request.good, request.bad):
             if tag not in tags:
                 raise Refused(f"{registry.name} has no tag {tag}. List its tags: runbook image list.")
-        images = {}
-        for tag in sorted(tags):
-            if image := registry.image(str(tag)):
-                named = request.site.search_image.replace("{tag}", str(tag))
-                images[str(tag)] = named or f"{sites.image}@{image.digest}"
-    return images
-
-
-def compare_neighbours(facts: SearchFacts, step: tuple[str, str]) -> tuple[tuple[Overlay, ...], tuple[str, ...]]:
-    """Return overlays for the components that differ between a step's images, and those that cannot be swapped."""
-    sites = facts.branch.bump.repository.sites
-    with facts.branch.services.registry(ImageRef.parse(f"{sites.image}:{step[1]}")) as registry:
-        old, new = (registry.image(tag) for tag in step)
-    if old is None or new is None:
-        raise CannotTell(f"{registry.name} no longer has both {step[0]} and {step[1]}.")
-    shared = sorted(old.platforms.keys() & new.platforms.keys())
-    if not shared:
-        raise CannotTell("The two neighbouring images have no platform in common.")
-    before, after = versions(old.platforms[shared[0]]), versions(new.platforms[shared[0]])
-    changes = [Component(name, before[name], after[name]) for name in before]
-    return plan_overlays(changes, facts.request.site.components)
+        images = {str(tag): image for tag in sorted(tags) if (image := registry.image(str(tag)))}
+    platforms = sorted(set.intersection(*(set(image.platforms) for image in images.values())))
+    if not platforms:
+        raise CannotTell(f"The images from {request.good} to {request.bad} have no platform in common.")
+    named = request.site.search_image
+    references = {
+        tag: named.replace("{tag}", tag) or f"{sites.image}@{image.digest}" for tag, image in images.items()
+    }  # fmt: skip
+    return RunLedger(path, references, {tag: versions(image.platforms[platforms[0]]) for tag, image in images.items()})
 
 
 def _test_of(branch: BumpBranch, request: BisectRequest) -> SelectedTest:
     """Return the test named ``model/case@platform`` in the bump's recipes, or the command in that form."""
     if not request.is_test:
-        nodes = request.site.session.allocation
+        session = request.site.session
         return SelectedTest(Workload(
-            "the parameter test", "bisect", request.key, branch.bump.image_type, "any", (), nodes.nodes, nodes.gpus,
-            request.minutes * 60, request.subject.replace("{", "{{").replace("}", "}}"),
+            "the parameter test", "bisect", request.key, branch.bump.image_type, "any", (), session.nodes,
+            session.gpus_per_node, request.minutes * 60, request.subject.replace("{", "{{").replace("}", "}}"),
         ))  # fmt: skip
     name, _, platform = request.subject.partition("@")
     texts = branch.texts(commit_changes.list_files(branch.checkout, branch.start, rows.FOLDER))
@@ -164,5 +158,4 @@ def _test_of(branch: BumpBranch, request: BisectRequest) -> SelectedTest:
 
 def reread(facts: SearchFacts) -> SearchFacts:
     """Return the search with its ledger read again from disk."""
-    ledger = RunLedger(facts.folder)
-    return replace(facts, ledger=ledger) if ledger.images else facts
+    return replace(facts, ledger=RunLedger.read(facts.ledger.path) or facts.ledger)

@@ -1,19 +1,18 @@
 """The ledger of a search: a file that has each run before it is submitted, and its outcome after it has ended.
 
-The search is a function of this file, so it always continues in the same way.  It has the images too, so that a tag
-moved in the meantime changes nothing, and the components, once the step is known.
+The search is a function of this file, so it always continues in the same way.  It has the images with their versions
+too, so that a tag moved in the meantime changes nothing.
 """
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from runbook_lib.bisect.overlays import Overlay
 from runbook_lib.bisect.search import Point, Trial
 from runbook_lib.errors import CannotTell
 from runbook_lib.world.machine import files
 
-LEDGER = "ledger.json"
 #: Number of runs without a value after which a point is given up.
 MAX_LOST = 3
 
@@ -44,43 +43,42 @@ class LedgerRun:
         }  # fmt: skip
 
 
+@dataclass(frozen=True)
 class RunLedger:
-    """A search's ledger.  ``images``: tag → reference; ``overlays`` are None before the step is known."""
+    """A search's ledger.  ``images`` are references and ``versions`` those of components, by tag from good to bad."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / LEDGER
-        self.images: dict[str, str] = {}
-        self.overlays: tuple[Overlay, ...] | None = None
-        self.suspects: tuple[str, ...] = ()
-        self.runs: list[LedgerRun] = []
+    path: Path
+    images: Mapping[str, str]
+    versions: Mapping[str, Mapping[str, str]]
+    runs: list[LedgerRun] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, path: Path) -> "RunLedger | None":
+        """Return the ledger in a file, None if there is none.  Raises CannotTell if it cannot be read."""
         try:
-            data = json.loads(self.path.read_text("utf-8"))
-            self.images, self.suspects = dict(data["images"]), tuple(data["suspects"])
-            if data["overlays"] is not None:
-                rows = [{**row, "variables": tuple(row["variables"])} for row in data["overlays"]]
-                self.overlays = tuple(Overlay(**row) for row in rows)
+            data = json.loads(path.read_text("utf-8"))
+            runs = []
             for run in data["runs"]:
                 point = Point(run["point"]["tag"], tuple(run["point"]["restored"]))
-                self.runs.append(LedgerRun(**{**run, "point": point}))
+                runs.append(LedgerRun(**{**run, "point": point}))
+            return cls(path, dict(data["images"]), dict(data["versions"]), runs)
         except FileNotFoundError:
-            return
+            return None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CannotTell(
-                f"{self.path} cannot be read ({type(error).__name__}: {error}). It lists the runs of this search: "
+                f"{path} cannot be read ({type(error).__name__}: {error}). It lists the runs of this search: "
                 "restore it, or choose another results folder."
             ) from error
 
     @property
     def text(self) -> str:
         """The file's text."""
-        overlays = None if self.overlays is None else list(map(asdict, self.overlays))
-        data = {"images": self.images, "overlays": overlays, "suspects": self.suspects}
-        return json.dumps({**data, "runs": list(map(asdict, self.runs))}, indent=1)
+        data = {"images": self.images, "versions": self.versions, "runs": list(map(asdict, self.runs))}
+        return json.dumps(data, indent=1)
 
-    def write(self, run: LedgerRun | None = None) -> None:
-        """Write the file, with this run added or changed, and wait until it is on disk."""
-        if run:
-            self.runs[run.number - 1 :] = [run]
+    def write(self, run: LedgerRun) -> None:
+        """Write the file with this run added or changed, and wait until it is on disk."""
+        self.runs[run.number - 1 :] = [run]
         files.write(self.path, self.text)
 
     @property
@@ -101,7 +99,3 @@ class RunLedger:
             elif run.outcome == "invalid" or (run.point.restored and len(self.lost(run.point)) == MAX_LOST):
                 trials.append(Trial(run.point, None))
         return trials
-
-    def overlays_of(self, point: Point) -> tuple[Overlay, ...]:
-        """Return the overlays of a point."""
-        return tuple(overlay for overlay in self.overlays or () if overlay.name in point.restored)

@@ -2,25 +2,14 @@
 
 from runbook_lib import display
 from runbook_lib.bisect.image.facts import SearchFacts
-from runbook_lib.bisect.overlays import Overlay
-from runbook_lib.bisect.search import Point
+from runbook_lib.bisect.search import Conclusion, Point
 from runbook_lib.checks import Evidence
 from runbook_lib.golden import plots
 from runbook_lib.text.markdown import code
 
 
-def remaining_suspects(facts: SearchFacts) -> tuple[str, ...]:
-    """Return the components that could not be swapped, or whose old version could not be verified in the container."""
-    restored = {run.point.restored for run in facts.ledger.runs if run.outcome == "invalid"}
-    invalid = sorted(names[0] for names in restored if len(names) == 1)
-    return (*facts.ledger.suspects, *(f"{name}: its old version did not take effect" for name in invalid))
-
-
-def sentence(facts: SearchFacts) -> str:
+def sentence(conclusion: Conclusion) -> str:
     """Return the result in one or two sentences, with its probability."""
-    conclusion = facts.conclusion
-    if conclusion is None:
-        return "The search is not over. Run the same command again to continue."
     if conclusion.step is None:
         return f"No result: {conclusion.reason}"
     good, bad = conclusion.step
@@ -28,31 +17,33 @@ def sentence(facts: SearchFacts) -> str:
     return f"{bad} is the first bad tag, {good} the last good one. {conclusion.reason} Probability: {probability}."
 
 
-def culprits(facts: SearchFacts) -> tuple[Overlay, ...]:
-    """Return the overlays of the culprits, each of which makes the image good."""
-    conclusion = facts.conclusion
-    if conclusion is None or conclusion.step is None:
-        return ()
-    return facts.ledger.overlays_of(Point(conclusion.step[1], conclusion.culprits))
-
-
-def evidence(facts: SearchFacts) -> Evidence:
+def evidence(facts: SearchFacts, conclusion: Conclusion | None = None) -> Evidence:
     """Return the runs so far, and of a search that is over its result, the fix and the text for upstream."""
-    suspects, text, is_over = remaining_suspects(facts), issue(facts), facts.conclusion is not None
+    if not facts.ledger.runs:
+        return Evidence()
     rows = [run.row for run in facts.ledger.runs]
-    below = display.View("", "")
-    for overlay in culprits(facts)[:1]:
-        below += display.code(
-            "\n".join(overlay.dockerfile_lines()), title="After FROM in the Dockerfile, to stay on the new image"
-        )
-    if text:
-        below += display.code(text, title="Text for upstream")
+    files, tables = {facts.ledger.path.name: facts.ledger.text}, {"runs": rows}
+    shown = (display.table(rows), plot(facts))
+    if conclusion is None or conclusion.step is None:
+        inputs = {"bisect_result": sentence(conclusion)} if conclusion else {}
+        return Evidence(inputs, tables=tables, files=files, shown=shown)
+    text, below = issue(facts, conclusion), display.View("", "")
+    for overlay in facts.overlays_of(Point(conclusion.step[1], conclusion.culprits))[:1]:
+        lines = "\n".join(overlay.dockerfile_lines())
+        below += display.code(lines, title="After FROM in the Dockerfile, to stay on the new image")
+    below += display.code(text, title="Text for upstream")
     return Evidence(
-        {"bisect_result": sentence(facts)} if is_over else {}, tables={"runs": rows},
-        files={facts.ledger.path.name: facts.ledger.text, **({"upstream-issue.md": text} if text else {})},
-        warnings=tuple(f"Remaining suspect: {suspect}." for suspect in suspects) if is_over else (),
-        shown=(display.table(rows), plot(facts), below),
+        {"bisect_result": sentence(conclusion)}, tables=tables, files={**files, "upstream-issue.md": text},
+        warnings=tuple(f"Remaining suspect: {it}." for it in remaining_suspects(facts, conclusion.step[1])),
+        shown=(*shown, below),
     )  # fmt: skip
+
+
+def remaining_suspects(facts: SearchFacts, tag: str) -> tuple[str, ...]:
+    """Return the components that could not be swapped, or whose old version could not be verified in the container."""
+    restored = {run.point.restored for run in facts.ledger.runs if run.outcome == "invalid"}
+    invalid = sorted(names[0] for names in restored if len(names) == 1)
+    return (*facts.swappable(tag)[1], *(f"{name}: its old version did not take effect" for name in invalid))
 
 
 def plot(facts: SearchFacts) -> display.Picture | display.View:
@@ -76,22 +67,19 @@ def _values(facts: SearchFacts) -> dict[Point, list[float]]:
     return values
 
 
-def issue(facts: SearchFacts) -> str:
-    """Return the text of an upstream issue; empty before the search is over, or if no step was found."""
-    conclusion, request = facts.conclusion, facts.request
-    if conclusion is None or conclusion.step is None:
-        return ""
-    image = facts.branch.bump.repository.sites.image
+def issue(facts: SearchFacts, conclusion: Conclusion) -> str:
+    """Return the text of an upstream issue about the step that a search has found."""
+    request, image, (good, bad) = facts.request, facts.branch.bump.repository.sites.image, conclusion.step or ("", "")
     metric = "the exit status" if request.metric == "exit" else f"{request.metric} ({request.direction})"
     lines = [
-        f"Regression between {image}:{conclusion.step[0]} and {image}:{conclusion.step[1]}", "",
-        f"Measured: {metric} of {code(request.subject)}.", "", sentence(facts), "",
+        f"Regression between {image}:{good} and {image}:{bad}", "",
+        f"Measured: {metric} of {code(request.subject)}.", "", sentence(conclusion), "",
         "| image | restored to the old version | values |", "| --- | --- | --- |",
     ]  # fmt: skip
     for point, values in _values(facts).items():
         restored = ", ".join(map(code, point.restored)) or "–"
         lines.append(f"| {code(point.tag)} | {restored} | {', '.join(f'{value:g}' for value in values)} |")
-    for overlay in culprits(facts):
+    for overlay in facts.overlays_of(Point(bad, conclusion.culprits)):
         lines += ["", f"{overlay.name}: {code(overlay.old)} → {code(overlay.new or 'the version of the image')}"]
     return "\n".join([*lines, ""])
 

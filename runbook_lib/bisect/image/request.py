@@ -53,7 +53,7 @@ class BisectRequest:
     @property
     def minutes(self) -> int:
         """The time limit of a run."""
-        return self.site.session.allocation.minutes or _MINUTES
+        return self.site.session.minutes or _MINUTES
 
     @property
     def direction(self) -> str:

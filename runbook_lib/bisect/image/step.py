@@ -10,7 +10,7 @@ from runbook_lib.bisect.image.facts import SearchFacts
 from runbook_lib.bisect.image.ledger import LedgerRun
 from runbook_lib.bisect.image.places import SlurmPlace
 from runbook_lib.bisect.image.request import parse
-from runbook_lib.bisect.search import Point
+from runbook_lib.bisect.search import Conclusion
 from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.compute.slurm.site import read_site
 from runbook_lib.model import Effect, Outcome, Plan
@@ -37,18 +37,19 @@ class Searched:
     def holds(self, world: World) -> Check:
         """Read the ledger."""
         name, facts = "the search is over", searches.reread(self.facts)
-        evidence = report.evidence(facts) if facts.ledger.runs else Evidence()
-        if facts.conclusion is not None:
-            advice = (
+        conclusion = facts.next()
+        if not isinstance(conclusion, Conclusion):
+            detail = f"{len(facts.ledger.runs)} of at most {facts.request.runs} runs so far."
+            return Check(name, "failed", detail, Next.again(mode="publish"), report.evidence(facts))
+        following = Next.run(notebooks.BROKEN_TESTS)
+        if conclusion.step is None:
+            following = Next.again(
                 "Give a larger budget, or a command that repeats its measurement. If the runs were faulty, delete "
-                f"{facts.folder} first:"
+                f"{facts.folder} first:",
+                mode="publish",
             )
-            next_action = Next.run(notebooks.BROKEN_TESTS)
-            if facts.conclusion.step is None:
-                next_action = Next.again(advice, mode="publish")
-            return Check(name, "passed", report.sentence(facts), next_action, evidence)
-        detail = f"{len(facts.ledger.runs)} of at most {facts.request.runs} runs so far."
-        return Check(name, "failed", detail, Next.again(mode="publish"), evidence)
+        found = report.evidence(facts, conclusion)
+        return Check(name, "passed", report.sentence(conclusion), following, found)
 
     def make_true(self, world: World) -> Iterator[Effect]:
         """Run points until the search ends."""
@@ -58,30 +59,17 @@ class Searched:
             facts = searches.reread(self.facts)
             if isinstance(facts.place, SlurmPlace) and not facts.place.tree.exists():
                 facts.branch.checkout.archive(facts.branch.start, facts.place.tree)
-            yield from self._search(facts)
-
-    def _search(self, facts: SearchFacts) -> Iterator[Effect]:
-        """Run until the search is over."""
-        ledger = facts.ledger
-        while True:
-            answer = ledger.pending or facts.advance()
-            if isinstance(answer, Point):
-                run = facts.new_run(answer)
-                ledger.write(run)
-                yield Effect("run", f"{run.number}: {run.point}", "", run.image)
-            elif isinstance(answer, LedgerRun):
-                restored = ledger.overlays_of(answer.point)
-                folder = facts.folder / "runs" / str(answer.number)
-                problem = facts.place.finish(answer, restored, folder)
-                run = places.judge(facts.request, answer, restored, folder, problem)
-                ledger.write(run)
+            while isinstance(run := facts.next(), LedgerRun):
+                if facts.ledger.pending is None:
+                    facts.ledger.write(run)
+                    yield Effect("run", f"{run.number}: {run.point}", "", run.image)
+                restored = facts.overlays_of(run.point)
+                folder = facts.folder / "runs" / str(run.number)
+                problem = facts.place.finish(run, restored, folder)
+                run = places.judge(facts.request, run, restored, folder, problem)
+                facts.ledger.write(run)
                 shown = f"{run.value:g}" if run.value is not None else f"{run.outcome}: {run.reason}"
                 print(f"Run {run.number} of at most {facts.request.runs}: {run.point}: {shown}")
-            elif answer.verdict == "tag only" and ledger.overlays is None and answer.step:
-                ledger.overlays, ledger.suspects = searches.compare_neighbours(facts, answer.step)
-                ledger.write()
-            else:
-                return
 
 
 @dataclass(frozen=True)

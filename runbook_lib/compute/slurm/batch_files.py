@@ -43,11 +43,11 @@ def job_files(test: Workload, connections: int | None, site: Site, folder: Path,
     ``folder`` is for its results, ``tree`` the archive of the tested commit, which containers unpack.  Raises
     CannotTell for a field of the recipe's script without a value.
     """
-    gpus, allocation = site.gpus_for(test), site.session.allocation
+    gpus, session = site.gpus_for(test), site.session
     directives = {
         "job-name": job_name(folder), "nodes": str(test.nodes), "ntasks-per-node": "1",
         "gpus-per-node": str(gpus) if site.gpus else "", "time": _time(test.time_limit),
-        "partition": allocation.partition, "account": allocation.account, "output": f"{folder}/job.log",
+        "partition": session.partition, "account": session.account, "output": f"{folder}/job.log",
         "signal": "USR1@60",  # each Python process prints its stacks before the time limit (task.sh)
     }  # fmt: skip
     options = [f"--{option}={value}" for option, value in directives.items() if value]

@@ -4,13 +4,11 @@
 """
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.compute.workloads import Workload
 from runbook_lib.errors import RunbookError
@@ -19,21 +17,36 @@ from runbook_lib.world.machine.files import read_named
 
 #: The JSON schema that declares the format, beside this module.
 SCHEMA = "site.schema.json"
-#: Options of ``sbatch`` by which a job is found again, or that the recipes decide.
-_RESERVED = ("--array", "--error", "--export", "--job-name", "--nodes", "--ntasks-per-node", "--output", "--wrap")
 
 
 @dataclass(frozen=True)
 class Session:
-    """What a command inside the image gets: its ``allocation``, the folder of uv's ``cache``, ``variables`` to set.
+    """What a command inside the image gets; empty: the default of Slurm, or of uv.
 
+    ``time`` is in the format of ``--time``, ``cache`` the folder of uv's cache, ``env`` pairs of a name and a value.
     ``region`` is that of the VPC from which Alibaba's image is pulled, empty for the public registry.
     """
 
-    allocation: Allocation = field(default_factory=Allocation)
+    nodes: int = 1
+    gpus_per_node: int = 8
+    account: str = ""
+    partition: str = ""
+    time: str = ""
     cache: str = ""
-    variables: tuple[tuple[str, str], ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
     region: str = ""
+
+    @property
+    def minutes(self) -> int:
+        """The time limit in minutes, 0 if there is none."""
+        days, _, clock = self.time.rpartition("-")
+        parts = [int(part) for part in clock.split(":") if part]
+        if days:
+            hours, minutes = [*parts, 0][:2]
+            return (int(days) * 24 + hours) * 60 + minutes
+        if len(parts) == 3:
+            return parts[0] * 60 + parts[1]
+        return parts[0] if parts else 0
 
 
 @dataclass(frozen=True)
@@ -92,38 +105,19 @@ def parse(text: str, origin: str, checkout: str) -> Site:
     """
     schema = user_file.load_schema("runbook_lib.compute.slurm", SCHEMA)
     listed = user_file.read(text, schema, "site file", origin).values
-    values = {name.replace("-", "_"): value for name, value in listed.items() if value is not None}
-    if reserved := [each for each in values.get("options", ()) if each.partition("=")[0] in _RESERVED]:
-        raise RunbookError(
-            f"The option {reserved[0]!r} in the site file {origin} cannot be passed to sbatch: it follows from the "
-            "recipe and the other settings.",
-            "Remove it.",
-        )
-    session = _session(values, origin)
+    values: dict[str, Any] = {key.replace("-", "_"): value for key, value in listed.items() if value is not None}
     image = values.get("image", "")
     if image and not image.startswith("/") and "#" not in image:  # Pyxis would pull it from Docker Hub
         image = WorkImage.parse(image).enroot_address
-    mounts = tuple(tuple(mount.split(":")) for mount in values.get("mounts", ()))
-    names = {each.name for each in fields(Site)} - {"session"}
-    given: dict[str, Any] = {name: value for name, value in values.items() if name in names}
-    given |= {"results": _folder(values, "results"), "image": image, "mounts": mounts}
-    given |= {"options": tuple(values.get("options", ()))}
-    return Site(checkout, session=session, **given)
+    results, cache = (os.path.expanduser(str(values.get(name, "")).rstrip("/")) for name in ("results", "cache"))
+    values |= {
+        "checkout": checkout, "results": results, "image": image, "options": tuple(values.get("options", ())),
+        "mounts": tuple(tuple(mount.split(":")) for mount in values.get("mounts", ())),
+        "cache": cache, "env": tuple(values.get("env", {}).items()),
+    }  # fmt: skip
+    values["session"] = Session(**_of(Session, values))
+    return Site(**_of(Site, values))
 
 
-def _session(values: Mapping[str, Any], origin: str) -> Session:
-    allocation = Allocation(
-        values.get("nodes", Allocation.nodes), values.get("gpus_per_node", Allocation.gpus),
-        values.get("account", ""), values.get("partition", ""), values.get("time", ""),
-    )  # fmt: skip
-    variables = tuple(values.get("env", {}).items())
-    for name, value in variables:
-        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or not value.isprintable():
-            raise RunbookError(
-                f"env in the site file {origin} has {name!r}, which is no name of a variable or has no plain value."
-            )
-    return Session(allocation, _folder(values, "cache"), variables, values.get("region", ""))
-
-
-def _folder(values: Mapping[str, Any], key: str) -> str:
-    return os.path.expanduser(str(values.get(key, "")).rstrip("/"))
+def _of(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {each.name: values[each.name] for each in fields(kind) if each.name in values}

@@ -83,7 +83,7 @@ class SlurmFacts:
             return display.note(self.idle)
         shown = display.facts(
             commit=self.branch.start[:10], results=self.folder, image=self.site.image or "none: in the checkout itself",
-            partition=self.site.session.allocation.partition, account=self.site.session.allocation.account,
+            partition=self.site.session.partition, account=self.site.session.account,
         )  # fmt: skip
         rows = [
             {

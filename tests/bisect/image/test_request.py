@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from runbook_lib.bisect.image.request import BisectRequest, parse
-from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.slurm.site import Session, Site
 from runbook_lib.errors import RunbookError
 from runbook_lib.pins.bump import Bump
@@ -59,7 +58,7 @@ def test_a_metric_has_a_direction(metric: str, test: str, expected: tuple[str, b
 
 
 def test_the_budget_and_the_time_limit_make_no_other_search() -> None:
-    limited = replace(SITE, session=Session(Allocation(time="1:30:00")))
+    limited = replace(SITE, session=Session(time="1:30:00"))
     request, usual = read(budget="60", site=limited), read()
     assert request is not None
     assert usual is not None

@@ -9,8 +9,9 @@ import pytest
 from bisect_world import PYTHON, TEST, World, kill_search
 
 from runbook_lib.bisect.image import report
-from runbook_lib.bisect.image.ledger import LedgerRun, RunLedger
+from runbook_lib.bisect.image.ledger import LedgerRun
 from runbook_lib.bisect.image.report import percent
+from runbook_lib.bisect.search import Conclusion
 from runbook_lib.errors import CannotTell
 
 
@@ -28,25 +29,23 @@ def test_a_preview_writes_and_runs_nothing(world: World) -> None:
 def test_a_search_names_the_component_and_is_not_repeated(world: World) -> None:
     site = replace(world.site, components={"flash-attn": "2.7.4.post1"})
     result, entries = world.go(world.plan(site=site))
-    assert "flash-attn==2.7.4.post1" in [overlay.requirement for overlay in result.ledger.overlays or ()]
-    assert result.conclusion is not None
-    assert (result.conclusion.verdict, result.conclusion.culprits) == ("culprit", ("nccl",))
-    assert result.conclusion.step == ("26.04-py3", "26.05-py3")
+    assert "flash-attn==2.7.4.post1" in [overlay.requirement for overlay in result.swappable("26.05-py3")[0]]
+    conclusion = result.next()
+    assert isinstance(conclusion, Conclusion)
+    assert (conclusion.verdict, conclusion.culprits) == ("culprit", ("nccl",))
+    assert conclusion.step == ("26.04-py3", "26.05-py3")
     assert len(world.starts) == len(result.ledger.runs) <= 40
     assert {entry["status"] for entry in entries if entry["kind"] == "check"} == {"passed"}
-    assert "Probability: 99." in report.sentence(result)
-    assert "PyTorch" in " ".join(report.remaining_suspects(result))
-    assert [overlay.requirement for overlay in report.culprits(result)] == ["nvidia-nccl-cu13==2.29.7"]
-    assert "26.05-py3" in report.issue(result)
-    assert report.plot(result).text
+    found = report.evidence(result, conclusion)
+    assert "Probability: 99." in str(found.inputs["bisect_result"])
+    assert "PyTorch" in " ".join(found.warnings)
+    assert "nvidia-nccl-cu13==2.29.7" in found.shown[-1].text  # type: ignore[attr-defined]
+    assert "26.05-py3" in str(found.files["upstream-issue.md"])
     for index, run in enumerate(result.ledger.runs):  # each prefix of the ledger continues in the same way
-        ledger = RunLedger(result.folder)
-        ledger.runs = ledger.runs[:index]
-        if not any(earlier.point.restored for earlier in [*ledger.runs, run]):
-            ledger.overlays = None
+        ledger = replace(result.ledger, runs=result.ledger.runs[:index])
         assert replace(result, ledger=ledger).advance() == run.point
     again, entries = world.go(world.plan(budget="60", site=site))
-    assert report.sentence(again) == report.sentence(result)
+    assert again.next() == conclusion
     assert len(world.starts) == len(result.ledger.runs)
     assert [entry for entry in entries if entry["kind"] == "effect"] == []
 
@@ -68,9 +67,9 @@ def test_a_run_is_started_once(world: World) -> None:
 @pytest.mark.parametrize("ends", ["exit 3", "echo nothing"])
 def test_runs_without_a_value_are_paid_and_end_the_search(tmp_path: Path, ends: str) -> None:
     world = World(tmp_path, test=f"echo x >>'{{folder}}/starts'\n{ends}\n")
-    result, _ = world.go(world.plan())
-    assert result.conclusion is not None
-    assert result.conclusion.verdict == "undecided"
+    conclusion = world.go(world.plan())[0].next()
+    assert isinstance(conclusion, Conclusion)
+    assert conclusion.verdict == "undecided"
     assert 3 <= len(world.starts) <= 6
 
 
@@ -120,7 +119,8 @@ def test_a_container_that_was_not_started_has_no_verdict(tmp_path: Path, monkeyp
     result, _ = world.go(
         world.plan(test=f"docker {{image}} bash -c '. {{overlay}}; {command}'", metric="exit", site=site)
     )
-    assert result.conclusion is not None
-    assert result.conclusion.culprits == ("nccl",)
+    conclusion = result.next()
+    assert isinstance(conclusion, Conclusion)
+    assert conclusion.culprits == ("nccl",)
     assert [run.outcome for run in result.ledger.runs if run.point.restored == ("cudnn",)] == ["invalid"]
     assert "(exit status 125)" in result.ledger.runs[1].reason

@@ -12,7 +12,7 @@ from bisect_world import PYTHON, SRUN, World, kill_search, wait_until
 from slurm_cluster import Cluster, cluster
 
 from runbook_lib.bisect.image.facts import SearchFacts
-from runbook_lib.compute.allocation import Allocation
+from runbook_lib.bisect.search import Conclusion
 from runbook_lib.compute.slurm.site import Session, Site
 
 pytestmark = [pytest.mark.slow, pytest.mark.component("slurm")]
@@ -45,7 +45,7 @@ class SlurmWorld(World):
     @property
     def site(self) -> Site:
         """A cluster whose runs may take a minute, on two GPUs."""
-        session = Session(Allocation(1, 2, time="1"))
+        session = Session(1, 2, time="1")
         return replace(super().site, session=session, search_image="registry.example/a:{tag}")
 
     def plan_slurm(self) -> SearchFacts:
@@ -54,8 +54,9 @@ class SlurmWorld(World):
     def assert_complete(self, lost: int = 0) -> None:
         """Continue to the end, and compare the ledger with what was really run."""
         result, entries = self.go(self.plan_slurm())
-        assert result.conclusion is not None
-        assert result.conclusion.culprits == ("nccl",)
+        conclusion = result.next()
+        assert isinstance(conclusion, Conclusion)
+        assert conclusion.culprits == ("nccl",)
         assert len(self.starts) == len(set(self.starts))
         outcomes = [run.outcome for run in result.ledger.runs]
         assert outcomes.count("lost") == lost

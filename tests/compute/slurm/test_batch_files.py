@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.slurm.batch_files import BATCH, job_files, job_name
 from runbook_lib.compute.slurm.site import Session, Site
 from runbook_lib.compute.workloads import Workload
@@ -59,7 +58,7 @@ def test_a_time_limit_is_rounded_up_to_minutes(seconds: int, time: str) -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"session": Session(Allocation(partition="a,b", account="me"))}, {"partition": "a,b", "account": "me"}),
+        ({"session": Session(partition="a,b", account="me")}, {"partition": "a,b", "account": "me"}),
         ({"gpus": False}, {"gpus-per-node": None}),
         ({"least_gpus": 16}, {"gpus-per-node": "16"}),
         # A job has its nodes alone, unless the user decides how they are shared.

@@ -10,7 +10,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.slurm.selection import SelectedTest, unmounted
 from runbook_lib.compute.slurm.site import SCHEMA, Session, Site, parse
 from runbook_lib.compute.workloads import Workload
@@ -36,7 +35,7 @@ def test_an_empty_file_is_an_empty_site_and_a_complete_one_is_read() -> None:
     assert parse("", "s", "/c") == parse("# nothing\n", "s", "/c") == Site("/c", "")
     assert parse(FILE, "s", "/c") == Site(
         "/c", "/lustre/me", "/images/mcore.sqsh", (("/data", "/mnt/artifacts"), ("/models", "/models", "ro")), False, 8,
-        ("--qos=high", "--gpus-per-node=h100:8"), "dgx_gb200", True, Session(Allocation(1, 8, "me", "batch")),
+        ("--qos=high", "--gpus-per-node=h100:8"), "dgx_gb200", True, Session(1, 8, "me", "batch"),
     )  # fmt: skip
     assert parse("image: 'nvcr.io/nvidia/nemo:26.06'", "s", "/c").image == "nvcr.io#nvidia/nemo:26.06"
 
@@ -54,7 +53,7 @@ def test_an_empty_file_is_an_empty_site_and_a_complete_one_is_read() -> None:
         ("results: /a$(id)", "expected an absolute path"),
         ("image: a b", "without white space"),
         ('options: ["--qos=a\\nb"]', "expected --name=value"),
-        ("options: [--nodes=3]", "'--nodes=3' .* follows from the recipe"),
+        ("options: [--nodes=3]", "'--nodes=3'; expected --name=value.*follow from the recipe"),
         ("partition: 'a,,b'", "expected a name"),
         ("account: $(id)", "expected the name of an account"),
         ("components: {apex: 25.04; id}", "such as '25.04'"),
