@@ -5,11 +5,14 @@ If the evidence shows a known problem, it is reported beside the cause, and its 
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
+from typing import cast
 
 from runbook_lib.failures import evidence, facts, known_problems
+from runbook_lib.failures.evidence import Candidate
 from runbook_lib.failures.failure import Clue, FailedJob, Failure
-from runbook_lib.failures.log_summary import QUOTED, LogSummary, Traceback, without_secrets
+from runbook_lib.failures.log_summary import QUOTED, LogSummary, without_secrets
 from runbook_lib.failures.patterns import ADVICE, CONFIDENT, RERUN, SYMPTOM
 from runbook_lib.failures.verdicts import judge, kind_of_job
 
@@ -26,27 +29,26 @@ def conclude(
     """
     hide = cache(hide)  # the ranks of a job print nearly the same lines
     logs = [without_secrets(log, hide) for log in logs]
-    verdict = judge(job, logs, problem)
-    text = "\n".join(verdict.evidence)
-    details = dict(verdict.details)
-    if problem and text:
+    found = judge(job, logs, problem)
+    details, advice = dict(found.details), found.next or ADVICE[found.kind]
+    if problem and found.evidence:
         details["problem"] = problem
-    next_step = (verdict.pattern and verdict.pattern.advice) or ADVICE[verdict.kind]
-    if verdict.kind == "driver mismatch":
+    text = "\n".join(found.evidence)
+    if found.kind == "driver mismatch":
         platform = itertools.chain.from_iterable(log.platform for log in logs)
         details["driver"] = facts.driver_verdict("\n".join([text, *platform]))
     for pitfall in known_problems.find(text)[:1]:
         details["pitfall"] = f"{pitfall.sign} {pitfall.cause}"
-        next_step = f"{next_step} Or: {pitfall.fix}" if verdict.kind in RERUN else pitfall.fix
-    cause = " ".join(verdict.cause.split())
+        advice = f"{advice} Or: {pitfall.fix}" if found.kind in RERUN else pitfall.fix
+    cause = " ".join(found.cause.split())
     if not cause.endswith((".", "!", "?", "…")):
         cause = f"{cause}."
-    lines = tuple(hide(text).split("\n")[:QUOTED]) if verdict.evidence else ()
-    return Failure(
-        job.name, job.url, verdict.kind, hide(cause), lines, verdict.where, next_step,
-        {name: hide(detail) for name, detail in details.items() if detail}, verdict.rank, verdict.confidence,
-        *_clues(logs), verdict.tests,
+    clues, consequences = _clues(logs)
+    failure = replace(
+        found, cause=cause, evidence=found.evidence[:QUOTED], next=advice, clues=clues, consequences=consequences,
+        details={name: detail for name, detail in details.items() if detail},
     )  # fmt: skip
+    return cast(Failure, without_secrets(failure, hide))
 
 
 def _clues(logs: Sequence[LogSummary]) -> tuple[tuple[Clue, ...], tuple[Clue, ...]]:
@@ -54,16 +56,11 @@ def _clues(logs: Sequence[LogSummary]) -> tuple[tuple[Clue, ...], tuple[Clue, ..
     clues: dict[Clue, None] = {}
     consequences: dict[Clue, None] = {}
     possible = evidence.candidates(logs)
-    for candidate in possible:
-        entry = candidate.entry
-        line = (isinstance(entry, Traceback) and entry.error_line) or entry.line
-        clue = Clue(candidate.log.name, line, entry.text, candidate.rule)
-        is_symptom = candidate.tier <= SYMPTOM and candidate.kind != possible[0].kind  # such as a watchdog's report
-        (consequences if is_symptom else clues)[clue] = None
-    for log in logs:
-        for match in log.matches:
-            if match.tier <= 0:
-                consequences[Clue(log.name, match.line, match.text, match.pattern.id)] = None
+    for candidate in possible:  # the report of a watchdog is only a symptom
+        is_symptom = candidate.tier <= SYMPTOM and candidate.finding.kind != possible[0].finding.kind
+        (consequences if is_symptom else clues)[candidate.clue] = None
+    lines = (Candidate(log, found, 0) for log in logs for found in log.findings if found.form == "line")
+    consequences |= {line.clue: None for line in lines if line.finding.tier <= 0}
     return tuple(clues)[:_MAX_CLUES], tuple(consequences)[:_MAX_CLUES]
 
 
@@ -75,14 +72,14 @@ def is_settled(job: FailedJob, logs: Sequence[LogSummary]) -> bool:
     tests are in the standard output.
     """
     if kind_of_job(job.name) == "unit":
-        return any(log.failed_tests for log in logs)
+        return any(log.tests for log in logs)
     if evidence.golden_drift(logs) is not None:
         return True
-    root = evidence.root_traceback(logs)
+    root = evidence.root_exception(logs)
     return root is not None and root.log.rank is not None
 
 
 def names_a_cause(job: FailedJob, logs: Sequence[LogSummary]) -> bool:
     """Return True if these logs show a cause, certain or not."""
     possible = evidence.candidates(logs)
-    return is_settled(job, logs) or (bool(possible) and possible[0].confidence > CONFIDENT)
+    return is_settled(job, logs) or (bool(possible) and possible[0].finding.confidence > CONFIDENT)

@@ -4,70 +4,55 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from runbook_lib.failures.log_summary import FailedTest, LineMatch, LogSummary, Traceback
-from runbook_lib.failures.patterns import BY_ID, GENERIC, TRACEBACK, FailureKind, LogPattern
+from runbook_lib.failures.failure import Clue
+from runbook_lib.failures.log_summary import DRIFT, Finding, LogSummary
+from runbook_lib.failures.patterns import TRACEBACK, FailureKind, LogPattern
 
 #: Maximum number of lines that a rank prints after the exception that ends it.
 _DYING = 400
-_TESTS = 4.5
-_TRACEBACK_CONFIDENCE = 0.8
-_WARNING = 0.3  # reduction of the confidence for a warning
-_SPOILED_LIMIT = 1.5  # reduction of the tier for a time limit explained by a process's death
-_ERROR = 0.05  # a traceback explains this much more than a line of the same rule
-_CONSEQUENCE = 0.9  # the tier of a consequence of another rank's death, if nothing else is known
+_SPOILED_LIMIT = 1.5  # the tier of a time limit that is explained by a process's death
 _DEATHS = ("process-failed", "signal-of-rank", "slurm-oom")
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A possible cause: a traceback, a line, or a failed test, with its log and the rule that explains it.
-
-    ``kind`` is the class of the failure if this is its cause.
-    """
+    """A possible cause, with its log; ``tier`` says how much it explains among the job's logs."""
 
     log: LogSummary
-    entry: Traceback | LineMatch | FailedTest
+    finding: Finding
     tier: float
-    kind: FailureKind
-    pattern: LogPattern | None = None
 
     @property
-    def rule(self) -> str:
-        """The rule's ID; empty if no rule explains the candidate."""
-        if self.pattern is None:
-            return ""
-        return self.pattern.id
+    def clue(self) -> Clue:
+        """The decisive line."""
+        found = self.finding
+        return Clue(self.log.name, found.line, found.text, found.pattern.id if found.pattern else "")
 
     @property
-    def confidence(self) -> float:
-        if self.pattern is None:
-            return _TRACEBACK_CONFIDENCE
-        if isinstance(self.entry, Traceback) and not self.pattern.by_words:
-            return max(_TRACEBACK_CONFIDENCE, self.pattern.confidence)
-        if isinstance(self.entry, LineMatch) and self.entry.mild:
-            return self.pattern.confidence - _WARNING
-        return self.pattern.confidence
+    def ends_its_process(self) -> bool:
+        """True for an exception that no other caused, if the log of its rank ends with it and its aftermath."""
+        found = self.finding
+        return found.is_exception and not found.consequence and _is_last(self.log, found)
 
 
 def candidates(logs: Sequence[LogSummary]) -> list[Candidate]:
     """Return the possible causes, the most likely first; consequences of another class are left out."""
-    possible: list[Candidate] = []
-    for log in logs:
-        possible += [candidate for candidate in _of_log(log, logs) if candidate.tier > 0]
+    possible = [candidate for log in logs for candidate in _of_log(log, logs) if candidate.tier > 0]
     kinds: set[FailureKind] = set()
     for candidate in possible:
+        pattern = candidate.finding.pattern
         # A rule that is a consequence of any other class only wraps the cause.
-        if candidate.pattern is None or "*" not in candidate.pattern.consequence_of:
-            kinds.add(candidate.kind)
-    roots = [candidate for candidate in possible if not _follows(candidate.pattern, kinds)]
+        if pattern is None or "*" not in pattern.consequence_of:
+            kinds.add(candidate.finding.kind)
+    roots = [candidate for candidate in possible if not _follows(candidate.finding.pattern, kinds)]
     highest = max((candidate.tier for candidate in roots), default=0.0)
     first_ranks = first_failed_ranks(logs)
-    timed = all(candidate.entry.time for candidate in roots if candidate.tier == highest)
+    timed = all(candidate.finding.time for candidate in roots if candidate.tier == highest)
 
     def order(candidate: Candidate) -> tuple[float, str, bool, float, int]:
         rank = math.inf if candidate.log.rank is None else candidate.log.rank
-        time = candidate.entry.time if timed else ""
-        return -candidate.tier, time, candidate.entry.rank not in first_ranks, rank, candidate.entry.line
+        found = candidate.finding
+        return -candidate.tier, found.time if timed else "", found.rank not in first_ranks, rank, found.line
 
     return sorted(roots, key=order)
 
@@ -76,87 +61,53 @@ def _follows(pattern: LogPattern | None, kinds: set[FailureKind]) -> bool:
     if pattern is None or not pattern.consequence_of:
         return False
     others = kinds - {pattern.kind}
-    if "*" in pattern.consequence_of:
-        return bool(others)
-    return not others.isdisjoint(pattern.consequence_of)
+    return bool(others) if "*" in pattern.consequence_of else not others.isdisjoint(pattern.consequence_of)
 
 
 def _of_log(log: LogSummary, logs: Sequence[LogSummary]) -> Iterator[Candidate]:
-    for trace in log.tracebacks:
-        if not trace.survived:
-            yield _of_traceback(log, trace)
-    for match in log.matches:
-        if not match.survived:
-            tier = match.tier
-            if match.pattern.limit and _explains_limit(log, match, logs):
-                tier = _SPOILED_LIMIT
-            yield Candidate(log, match, tier, match.pattern.kind, match.pattern)
-    tier = _TESTS
-    for trace in log.tracebacks:  # the tests failed because a rank did
-        if trace.rank is not None and not (trace.consequence or trace.survived or trace.by_pytest):
+    of_ranks = (each for each in log.findings if each.form == "exception" and each.rank is not None)
+    rank_died = not all(each.consequence for each in of_ranks)
+    for found in log.findings:
+        tier = found.tier
+        if found.form == "test" and rank_died:  # the tests failed because a rank did
             tier = TRACEBACK - 0.5
-    for test in log.failed_tests:
-        yield Candidate(log, test, tier, "unit tests")
+        elif found.is_exception and not found.consequence and not _is_last(log, found):
+            tier -= TRACEBACK / 2
+        elif found.form == "line" and found.pattern and found.pattern.limit and _explains_limit(log, found, logs):
+            tier = _SPOILED_LIMIT
+        yield Candidate(log, found, tier)
 
 
-def _of_traceback(log: LogSummary, trace: Traceback) -> Candidate:
-    pattern = trace.pattern
-    if pattern is not None and pattern.tier <= GENERIC and not pattern.by_words:
-        pattern = None
-    kind: FailureKind = "program error"
-    explained = 0.0
-    if pattern is not None:
-        kind, explained = pattern.kind, pattern.tier
-    elif trace.by_pytest:
-        kind = "unit tests"
-    if trace.consequence:
-        if pattern is None or pattern.by_words:
-            explained = min(explained, _CONSEQUENCE)
-        return Candidate(log, trace, min(explained, TRACEBACK - 0.5), kind, pattern)
-    tier = max(TRACEBACK, explained) + _ERROR - trace.mild
-    if not ends_with(log, trace):
-        tier -= TRACEBACK / 2
-    return Candidate(log, trace, tier, kind, pattern)
+def _is_last(log: LogSummary, found: Finding) -> bool:
+    """Return True if a rank's log ends with an exception and its aftermath; otherwise the program continued."""
+    return log.rank is None or log.lines - max(found.end, found.line) <= _DYING
 
 
-def _explains_limit(log: LogSummary, limit: LineMatch, logs: Sequence[LogSummary]) -> bool:
+def _explains_limit(log: LogSummary, limit: Finding, logs: Sequence[LogSummary]) -> bool:
     """Return True if a process ended before the time limit, so that the others waited for it."""
-    died = any(match.pattern.id in _DEATHS and match.line < limit.line for match in log.matches)
-    return died or any(each is not log and root_traceback([each]) for each in logs)
+    lines = (each for each in log.findings if each.form == "line" and each.line < limit.line)
+    died = any(each.pattern is not None and each.pattern.id in _DEATHS for each in lines)
+    return died or any(each is not log and root_exception([each]) for each in logs)
 
 
-def root_traceback(logs: Sequence[LogSummary]) -> Candidate | None:
-    """Return the most likely traceback that ended its process, with its log."""
-    for candidate in candidates([log for log in logs if log.tracebacks]):
-        trace = candidate.entry
-        if isinstance(trace, Traceback) and not trace.consequence and ends_with(candidate.log, trace):
-            return candidate
-    return None
-
-
-def ends_with(log: LogSummary, trace: Traceback) -> bool:
-    """Return True if a rank's log ends with a traceback and its aftermath; otherwise the program continued."""
-    return log.rank is None or log.lines - max(trace.end, trace.line) <= _DYING
+def root_exception(logs: Sequence[LogSummary]) -> Candidate | None:
+    """Return the most likely exception that ended its process."""
+    possible = candidates([log for log in logs if any(each.is_exception for each in log.findings)])
+    return next((candidate for candidate in possible if candidate.ends_its_process), None)
 
 
 def first_failed_ranks(logs: Sequence[LogSummary]) -> tuple[int, ...]:
     """Return the global and the local rank that failed first according to torchrun; empty if no log has them."""
-    for log in logs:
-        if log.first_rank is not None:
-            return log.first_rank
-    return ()
+    return next((log.first_rank for log in logs if log.first_rank is not None), ())
 
 
-def golden_drift(logs: Sequence[LogSummary]) -> tuple[LogSummary, Traceback | LineMatch] | None:
-    """Return the first failed comparison with golden values, with its log."""
-    drift = BY_ID["golden-values-differ"]
+def golden_drift(logs: Sequence[LogSummary]) -> Candidate | None:
+    """Return the first failed comparison with golden values; its exception names the metrics."""
     for log in logs:
-        for trace in log.tracebacks:
-            if any(drift.regex.search(line) for line in trace.message.splitlines()):
-                return log, trace
-        for match in log.matches:
-            if match.pattern is drift:
-                return log, match
+        drift = [each for each in log.findings if each.pattern is DRIFT]
+        if drift:
+            first = min(drift, key=lambda each: each.form == "line")
+            return Candidate(log, first, first.tier)
     return None
 
 
@@ -168,9 +119,5 @@ def unread_rank(logs: Sequence[LogSummary]) -> int | None:
     first = next((log for log in logs if log.first_rank is not None), None)
     if first is None or first.first_rank is None or first.exit_code != 1:
         return None
-    read: set[int | None] = set()
-    for log in logs:
-        read.update([log.rank], (match.rank for match in log.matches), (trace.rank for trace in log.tracebacks))
-    if read.isdisjoint(first.first_rank):
-        return first.first_rank[0]
-    return None
+    read = {log.rank for log in logs} | {found.rank for log in logs for found in log.findings}
+    return first.first_rank[0] if read.isdisjoint(first.first_rank) else None

@@ -172,7 +172,7 @@ def show(jobs: Sequence[DiagnosedJob]) -> View:
         if failure.evidence:
             title = f"{failure.job}: {failure.kind}" + (f" of rank {failure.rank}" if failure.rank is not None else "")
             if failure.where:
-                title += f" ({failure.where.log}, line {failure.where.line})"
+                title += f" ({failure.where.place})"
             view += display.code("\n".join(failure.evidence), title=title)
         if failure.details:
             view += display.note("; ".join(f"{name}: {detail}" for name, detail in failure.details.items()))

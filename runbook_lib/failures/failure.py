@@ -21,28 +21,29 @@ class FailedJob:
 
 
 @dataclass(frozen=True)
-class LogPosition:
-    """The position of evidence: the log's name, and the line number from 1."""
-
-    log: str
-    line: int
-
-
-@dataclass(frozen=True)
 class Clue:
-    """A line that a rule matches; ``rule`` is empty for an error that no rule explains."""
+    """A line that a rule matches; ``rule`` is empty for an error that no rule explains.
+
+    ``line`` counts from 1, and is 0 in a log of which only the end was read.
+    """
 
     file: str
     line: int
     text: str
     rule: str = ""
 
+    @property
+    def place(self) -> str:
+        """Log and line, in words."""
+        return f"{self.file}, line {self.line}" if self.line else self.file
+
 
 @dataclass(frozen=True)
 class Failure:
     """The cause of a job's failure.  ``evidence`` is verbatim except for colours, control characters and secrets.
 
-    A cause that ends with ``…`` is cut.  ``tests`` are pytest's IDs of the tests that failed.
+    A cause that ends with ``…`` is cut.  ``where`` is the decisive line of the evidence.  ``tests`` are pytest's IDs of
+    the tests that failed.
     """
 
     job: str
@@ -50,7 +51,7 @@ class Failure:
     kind: FailureKind
     cause: str
     evidence: tuple[str, ...] = ()
-    where: LogPosition | None = None
+    where: Clue | None = None
     next: str = ""
     details: Mapping[str, str] = field(default_factory=dict)
     rank: int | None = None

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from runbook_lib.failures import evidence
 from runbook_lib.failures.log_lines import clean, failed_test, inner_time, parts, split, without_colours
-from runbook_lib.failures.log_summary import QUOTED, FailedTest, LineMatch, LogSummary, MetricComparison
+from runbook_lib.failures.log_summary import QUOTED, SHOWN, Finding, LogSummary, MetricComparison
 from runbook_lib.failures.patterns import GENERIC, MILD, NOISE, LogPattern, by_words, literals
-from runbook_lib.failures.traceback_reader import MAX_ENTRIES, SHOWN, LogLine, TracebackReader
+from runbook_lib.failures.traceback_reader import MAX_ENTRIES, LogLine, TracebackReader
 
 LONGEST = 64 * 1024  # bytes of a line that are read
 _SEARCHED = 4096  # characters of a line in which patterns are searched for
@@ -59,10 +59,10 @@ class Scanner:
         self._platform: list[str] = []
 
     def _start_attempt(self) -> None:
-        self._log = LogSummary(self._name, self._rank)  # except for tracebacks, matches, tests and progress
+        self._log = LogSummary(self._name, self._rank)  # except for findings and progress
         self._reader = TracebackReader()
-        self._matches: dict[tuple[str, int | None], LineMatch] = {}
-        self._tests: dict[str, FailedTest] = {}
+        self._matches: dict[tuple[str, int | None], Finding] = {}
+        self._tests: dict[str, Finding] = {}
         self._values: dict[str, tuple[float, ...]] = {}
         self._progress = b""
         self._in_summary = False
@@ -106,12 +106,12 @@ class Scanner:
         """Return the summary since the launcher's last restart, or of the previous attempt if that shows no fault."""
         self._reader.close_all(self._number)
         summary = replace(
-            self._log, tracebacks=tuple(self._reader.tracebacks), matches=tuple(self._matches.values()),
-            failed_tests=tuple(self._tests.values()), progress=clean(self._progress).strip()[:SHOWN],
+            self._log, progress=clean(self._progress).strip()[:SHOWN],
+            findings=(*self._reader.found.values(), *self._matches.values(), *self._tests.values()),
         )  # fmt: skip
         drift = evidence.golden_drift([summary])
         if drift is not None:
-            summary.resumed = self._is_of_resumed_run(drift[1].line)
+            summary.resumed = self._is_of_resumed_run(drift.finding.line)
         return summary if self._earlier is None or self._has_evidence() else self._earlier
 
     def _is_of_resumed_run(self, line: int) -> bool:
@@ -172,14 +172,16 @@ class Scanner:
         self._progress = block[max(start, at - 200) : progress.end()]
         self._log.iteration = int(progress[1])
         _, rank, _ = split(clean(block[start : progress.end()][:LONGEST]))
-        self._mark_survived(self._rank if rank is None else rank)
+        self._forget_survived(self._rank if rank is None else rank)
 
-    def _mark_survived(self, rank: int | None) -> None:
-        """Note that a rank kept training after its previous output."""
-        self._reader.mark_survived(rank)
-        for key, match in self._matches.items():
-            if match.rank == rank and match.pattern.kind not in _NUMBERS:
-                self._matches[key] = replace(match, survived=True)
+    def _forget_survived(self, rank: int | None) -> None:
+        """Forget the errors of a rank that kept training after them."""
+
+        def stays(found: Finding) -> bool:
+            return found.rank != rank or found.kind in _NUMBERS
+
+        self._reader.found = {line: found for line, found in self._reader.found.items() if stays(found)}
+        self._matches = {rule: found for rule, found in self._matches.items() if stays(found)}
 
     def _scan_line(self, raw: bytes, *, is_candidate: bool) -> None:
         text = clean(raw)
@@ -197,8 +199,8 @@ class Scanner:
             self._note_progress(raw)
 
     def _has_evidence(self) -> bool:
-        explained = any(match.pattern.explains for match in self._matches.values())
-        return bool(explained or self._reader.tracebacks or self._tests)
+        explained = any(match.pattern and match.pattern.explains for match in self._matches.values())
+        return bool(explained or self._reader.found or self._tests)
 
     def _lines_before(self, count: int) -> list[str]:
         """Return the lines before the current one, as quoted."""
@@ -250,9 +252,11 @@ class Scanner:
 
     def _note_test(self, bare: str, line: LogLine) -> None:
         name, error = failed_test(bare)
-        known = self._tests.get(name)
-        if name and ((known is None and len(self._tests) < MAX_ENTRIES) or (known and error and not known.error)):
-            self._tests[name] = FailedTest(name[:SHOWN], error[:SHOWN], line.number, line.shown)
+        name = name[:SHOWN]
+        known = self._log.tests.get(name)
+        if name and ((known is None and len(self._tests) < MAX_ENTRIES) or (known == "" and error)):
+            self._log.tests[name] = error[:SHOWN]
+            self._tests[name] = Finding("test", line.shown, (line.shown,), line.number)
 
     def _note_match(self, pattern: LogPattern, found: re.Match[str], line: LogLine) -> None:
         rank = line.rank
@@ -263,14 +267,14 @@ class Scanner:
         if len(self._matches) >= MAX_ENTRIES and known is None:
             return
         mild = self._step_ended or MILD.search(line.bare) is not None
-        if known is None or known.survived or (known.mild and not mild):
+        if known is None or (known.mild and not mild):
             text = line.bare
             if found.start() > SHOWN // 4:
                 text = "…" + text[found.start() - SHOWN // 8 :]
             if text.rstrip().endswith(":"):
                 text = f"{text.rstrip()} {self._line_after().strip()}"
             lines = (*self._lines_before(12), line.shown)
-            self._matches[key] = LineMatch(pattern, text[:SHOWN], lines, line.number, rank, line.time, mild=mild)
+            self._matches[key] = Finding("line", text[:SHOWN], lines, line.number, rank, line.time, pattern, mild=mild)
 
     def _note_facts(self, bare: str) -> None:
         self._log.not_finite |= _NOT_FINITE.search(bare) is not None

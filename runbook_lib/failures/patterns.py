@@ -26,7 +26,6 @@ TRACEBACK = 3.0
 GENERIC = _TIERS["generic"]
 SYMPTOM = _TIERS["symptom"]
 _BY_WORDS = 0.1  # an error with telling words explains this much more than others
-_WORDS_SOURCE = "https://docs.python.org/3/"
 #: The measured share of correct classes among failures diagnosed for the first time, by kind of evidence.
 _CONFIDENCE = {"cause": 0.9, "symptom": 0.75, "generic": 0.6, "consequence": 0.2}
 #: Below this confidence the class is "unknown".
@@ -44,7 +43,6 @@ class LogPattern:
     kind: FailureKind
     finding: str
     pattern: str
-    source: str
     tier: float
     confidence: float
     advice: str = ""
@@ -90,7 +88,7 @@ def read_table(name: str) -> dict[str, Any]:
 def _read_pattern(rule: Mapping[str, Any]) -> LogPattern:
     strength = rule.get("strength", "cause")
     return LogPattern(
-        rule["id"], rule["class"], rule["finding"], rule["pattern"], rule["source"],
+        rule["id"], rule["class"], rule["finding"], rule["pattern"],
         float(rule.get("tier", _TIERS[strength])), rule.get("conf", _CONFIDENCE[strength]),
         rule.get("advice", ""), rule.get("limit", False), rule.get("context", ""),
         tuple(rule.get("consequence_of", ())),
@@ -98,65 +96,51 @@ def _read_pattern(rule: Mapping[str, Any]) -> LogPattern:
 
 
 def _read_words(entry: Mapping[str, Any]) -> LogPattern:
-    rule = {**entry, "id": f"words of {entry['class']}", "finding": "an error", "source": _WORDS_SOURCE}
+    rule = {**entry, "id": f"words of {entry['class']}", "finding": "an error"}
     return replace(_read_pattern({**rule, "strength": "generic"}), by_words=True)
 
 
 def literals_of(pattern: str) -> tuple[bytes, ...]:
     """Return strings at least one of which is in every text that the pattern matches.  Raises ValueError if none."""
-    literals = _required(_parser.parse(pattern))
-    if not literals:
+    _, literals = _texts(_parser.parse(pattern))
+    if _shortest(literals) < _SHORTEST:
         raise ValueError(f"{pattern!r} has an alternative without {_SHORTEST} consecutive literal characters.")
     return tuple(sorted(literal.encode() for literal in literals))
 
 
-def _required(sequence: Iterable[tuple[Any, Any]]) -> set[str]:
-    """Return the best set of literals for a parsed sequence: the set whose shortest literal is longest."""
-    sets: list[set[str]] = []
-    runs = {""}
-    for item in sequence:
-        texts = _all_texts([item])
+def _texts(sequence: Iterable[tuple[Any, Any]]) -> tuple[set[str], set[str]]:
+    """Return all texts that a parsed sequence matches, none if there are too many, and its best literals.
+
+    One of the literals is in each match; the best are those of which the shortest is longest.
+    """
+    runs, literals, is_complete = {""}, {""}, True
+    for code, value in sequence:
+        texts, required = _texts_of(str(code), value)
         if texts and len(runs) * len(texts) <= _MAX_LITERALS:
             runs = {run + text for run in runs for text in texts}
-            continue
-        sets += [runs, _required_by(*item)]
-        runs = {""}
-    best = max([*sets, runs], key=_shortest)
-    return best if _shortest(best) >= _SHORTEST else set()
+        else:
+            literals = max(literals, runs, required, key=_shortest)
+            runs, is_complete = {""}, False
+    return runs if is_complete else set(), max(literals, runs, key=_shortest)
 
 
-def _required_by(code: object, value: Any) -> set[str]:
-    match str(code):
+def _texts_of(code: str, value: Any) -> tuple[set[str], set[str]]:
+    match code:
+        case "LITERAL":
+            return {chr(value)}, {chr(value)}
+        case "IN":
+            return _characters(value), set()
         case "SUBPATTERN":
-            return _required(value[-1])
+            return _texts(value[-1])
         case "BRANCH":
-            return _union(map(_required, value[1]))
+            alternatives = [_texts(each) for each in value[1]]
+            return _union([texts for texts, _ in alternatives]), _union([literals for _, literals in alternatives])
+        case "MAX_REPEAT" if value[:2] == (0, 1):
+            texts, _ = _texts(value[2])
+            return texts and texts | {""}, set()
         case "MAX_REPEAT" if value[0]:
-            return _required(value[2])
-    return set()
-
-
-def _all_texts(sequence: Iterable[tuple[Any, Any]]) -> set[str]:
-    """Return all texts that a parsed sequence matches; empty if there are too many."""
-    texts = {""}
-    for code, value in sequence:
-        more: set[str] = set()
-        match str(code):
-            case "LITERAL":
-                more = {chr(value)}
-            case "IN":
-                more = _characters(value)
-            case "SUBPATTERN":
-                more = _all_texts(value[-1])
-            case "BRANCH":
-                more = _union(map(_all_texts, value[1]))
-            case "MAX_REPEAT" if value[:2] == (0, 1):
-                more = _all_texts(value[2])
-                more = more and more | {""}
-        texts = {text + end for text in texts for end in more}
-        if len(texts) > _MAX_LITERALS:
-            return set()
-    return texts
+            return set(), _texts(value[2])[1]
+    return set(), set()
 
 
 def _characters(members: Iterable[tuple[Any, Any]]) -> set[str]:
@@ -170,18 +154,13 @@ def _characters(members: Iterable[tuple[Any, Any]]) -> set[str]:
     return characters
 
 
-def _union(alternatives: Iterable[set[str]]) -> set[str]:
+def _union(alternatives: Sequence[set[str]]) -> set[str]:
     """Return the texts of all alternatives; empty if one alternative has none."""
-    union: set[str] = set()
-    for texts in alternatives:
-        if not texts:
-            return set()
-        union |= texts
-    return union
+    return set().union(*alternatives) if all(alternatives) else set()
 
 
-def _shortest(literals: set[str]) -> int:
-    return min(map(len, literals), default=0)
+def _shortest(texts: set[str]) -> int:
+    return min(map(len, texts), default=0)
 
 
 _TABLE = read_table("rules.toml")

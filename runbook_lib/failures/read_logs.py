@@ -198,11 +198,7 @@ def _own_log(file: SharedFile, *, complete: bool) -> LogSummary:
     summary = _scan(_Log(_OWN_LOG, 0.0, stream))
     if not start:
         return summary
-    return replace(
-        summary,
-        tracebacks=tuple(replace(trace, line=0) for trace in summary.tracebacks),
-        matches=tuple(replace(match, line=0) for match in summary.matches),
-    )
+    return replace(summary, findings=tuple(replace(found, line=0) for found in summary.findings))
 
 
 def _attempt(problems: list[str], name: str, read: Callable[[], T]) -> T | None:

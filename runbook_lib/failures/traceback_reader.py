@@ -1,4 +1,4 @@
-"""The tracebacks of one log, read line by line from the interleaved output of several ranks.  Pure.
+"""The exceptions in one log, read line by line from the interleaved output of several ranks.  Pure.
 
 The root of a chain of exceptions is the first that a rule explains as a cause, else the first: Python prints the oldest
 first.
@@ -11,14 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from runbook_lib.failures.log_lines import inner_time, is_other_output, split
-from runbook_lib.failures.log_summary import QUOTED, Traceback
+from runbook_lib.failures.log_summary import QUOTED, Finding, as_cause
 from runbook_lib.failures.patterns import CONSEQUENCE, NOISE, TRACEBACK, explain
 
-SHOWN = 1000  # characters of a line that are quoted
-MAX_ENTRIES = 40  # tracebacks, matching lines, or failed tests in one log
+MAX_ENTRIES = 40  # exceptions, matching lines, or failed tests in one log
 _MAX_LINES = 4000
-_MAX_LATER = 200
 _MAX_MESSAGE = 4000  # characters
+_AFTER = 6  # lines of an exception's message, or between two exceptions of a chain
 
 #: The header, possibly after a remark by the program; PyTorch's checkpoints add the rank that raised.
 _HEADER = re.compile(r"Traceback \(most recent call last\):(?: \(RANK (\d{1,6})\))?$")
@@ -42,79 +41,64 @@ class LogLine(NamedTuple):
 
 @dataclass
 class _OpenTraceback:
-    """A traceback being read.  ``lines_after`` counts from the exception's own line while more may follow."""
+    """A traceback being read: its frames, and then the ``message`` of its exception, with the lines' numbers."""
 
-    head: str
-    number: int
-    time: str
-    remark: str  # the line before it
-    rank: int | None = None
+    header: LogLine
+    before: list[str]  # the lines before it
+    rank: int | None
+    root: int | None  # the first exception of its chain, if it is a later one
     last: deque[str] = field(default_factory=lambda: deque(maxlen=QUOTED - 2))
-    error: str = ""
-    error_line: int = 0
-    message: list[str] = field(default_factory=list)
-    message_lines: list[int] = field(default_factory=list)
-    in_exception: bool = False
-    lines_after: int = 0
-    skipping: bool = False  # a later exception of the chain
+    message: list[tuple[int, str]] = field(default_factory=list)
+    count: int = 1
+    after: int = 0  # lines after the exception's own line, while more may follow
+    chained: bool = False  # the next exception of the chain follows
     wrapper: bool = False  # wraps an exception from another process
-    count: int = 1  # number of lines of the root
-    length: int = 1
-    indent: str = ""
-    before: list[str] = field(default_factory=list)
-    later: list[str] = field(default_factory=list)  # the errors of later exceptions of the chain
 
     def add(self, text: str) -> None:
-        if self.skipping:  # only the root is quoted
-            return
         self.last.append(text)
         self.count += 1
 
-    def finish(self, rank: int | None, end: int) -> Traceback:
-        lines = [self.head, *self.last]
+    def finish(self, end: int) -> Finding:
+        remark = self.before[-1] if self.before else ""
+        message = "\n".join(text for _, text in self.message)
+        pattern = as_cause(explain(message, self.before))
+        line, error = self.message[0] if self.message else (self.header.number, "")
+        if pattern:
+            line = next((number for number, text in self.message if pattern.regex.search(text)), line)
+        consequence = "Exception ignored" in remark or self.wrapper or not error or bool(CONSEQUENCE.search(error))
+        return Finding(
+            "exception", message[:_MAX_MESSAGE], self._quoted(), line, self.rank, self._time(), pattern, end,
+            mild="WARNING" in remark, consequence=consequence or bool(NOISE.search(message)),
+        )  # fmt: skip
+
+    def _quoted(self) -> tuple[str, ...]:
+        lines = [self.header.shown, *self.last]
         if self.count > len(lines):
             lines.insert(1, f"[… {self.count - len(lines)} lines left out]")
         while lines and not lines[-1].strip():
             lines.pop()
-        message = "\n".join([self.error, *self.message[:6]])
-        if self.later and not _is_cause(message):
-            decisive = next(filter(_is_cause, self.later), "")
-            if decisive:
-                lines, self.error, message = [*lines, decisive], decisive, decisive
-        pattern = explain(message, self.before)
-        for number, text in zip(self.message_lines, self.message[:6], strict=False):
-            if pattern and not pattern.regex.search(self.error) and pattern.regex.search(text):
-                self.error_line = number
-                break
-        consequence = "Exception ignored" in self.remark or self.wrapper or not self.error
-        if CONSEQUENCE.search(self.error) or NOISE.search(message):
-            consequence = True
-        return Traceback(
-            self.error[:SHOWN], message[:_MAX_MESSAGE], tuple(lines), self.number, rank, self.time, consequence,
-            end=end, pattern=pattern, mild="WARNING" in self.remark,
-            error_line=self.error_line,
-        )  # fmt: skip
+        return tuple(lines)
 
-
-def _is_cause(message: str) -> bool:
-    pattern = explain(message)
-    return pattern is not None and pattern.tier > TRACEBACK
+    def _time(self) -> str:
+        """Return the time of the header, or of one of the lines before it."""
+        time = self.header.time
+        for text in reversed(self.before[-3:]):
+            if not time:
+                stamp, _, bare = split(text)
+                time = stamp or inner_time(bare)
+        return time
 
 
 class TracebackReader:
-    """Reader of the tracebacks of all ranks in one log; ``tracebacks`` are the completed ones."""
+    """Reader of the tracebacks of all ranks in one log; ``found`` are the complete ones, by the line of the header."""
 
     def __init__(self) -> None:
-        self.tracebacks: list[Traceback] = []
+        self.found: dict[int, Finding] = {}
         self._open: dict[int | None, _OpenTraceback] = {}
 
     @property
     def is_open(self) -> bool:
         return bool(self._open)
-
-    def mark_survived(self, rank: int | None) -> None:
-        """Note that a rank kept training after the tracebacks that it printed."""
-        self.tracebacks = [replace(trace, survived=True) if trace.rank == rank else trace for trace in self.tracebacks]
 
     def close_all(self, end: int) -> None:
         """Close all tracebacks at the end of the log."""
@@ -126,92 +110,88 @@ class TracebackReader:
         trace = self._open.get(line.rank)
         if trace is None and line.rank is None and line.bare.startswith("  File "):
             trace = self._adopt(line.number)
-        if trace and trace.indent:
-            line = line._replace(bare=line.bare.removeprefix(trace.indent))
-        header = "Traceback (" in line.bare and _HEADER.search(line.bare.rstrip())
-        if header:
-            if trace and trace.in_exception and trace.skipping:
-                trace.add(line.shown)
-                trace.in_exception = False
-            else:
-                if trace and header[1]:  # the wrapped exception follows
-                    trace.wrapper = True
-                self._close(line.rank, line.number)
-                self._open[line.rank] = _begin(line, lines_before(30))
-                if header[1]:
-                    self._open[line.rank].rank = int(header[1])
+        if "Traceback (" in line.bare and (header := _HEADER.search(line.bare.rstrip())):
+            self._begin(line, lines_before(QUOTED), header[1])
             return True
         if trace is None:
             return False
-        if trace.error and (trace.in_exception or not trace.skipping):
+        first = trace.header.bare
+        line = line._replace(bare=line.bare.removeprefix(first[: len(first) - len(first.lstrip())]))
+        if trace.message:
             return self._take_after_exception(trace, line)
         trace.add(line.shown)
-        if line.bare[:1] in (" ", "\t", "") or not _EXCEPTION.match(line.bare):  # frames
-            trace.length += 1
-            if trace.length > _MAX_LINES:
-                self._close(line.rank, line.number)
-        else:
-            if trace.error and len(trace.later) < _MAX_LATER:
-                trace.later.append(line.bare)
-            if not trace.error:
-                trace.error, trace.error_line = line.bare, line.number
-            trace.in_exception = True
-            trace.lines_after = 0
+        if line.bare[:1] not in (" ", "\t", "") and _EXCEPTION.match(line.bare):
+            trace.message.append((line.number, line.bare))
+        elif trace.count > _MAX_LINES:
+            self._close(line.rank, line.number)
         return True
+
+    def _begin(self, line: LogLine, before: list[str], raised_by: str | None) -> None:
+        previous = self._open.get(line.rank)
+        if previous and raised_by:  # the wrapped exception follows
+            previous.wrapper = True
+        closed = self._close(line.rank, line.number)
+        root = closed if previous and previous.chained else None
+        rank = int(raised_by) if raised_by else line.rank
+        self._open[line.rank] = _OpenTraceback(line, before, rank, root)
 
     def _adopt(self, number: int) -> _OpenTraceback | None:
         """Return the traceback opened on the previous line, if only its header had a rank."""
         for rank, trace in self._open.items():
-            if trace.number == number - 1 and trace.count == 1:
-                trace.rank = rank
+            if trace.header.number == number - 1 and trace.count == 1:
                 self._open[None] = self._open.pop(rank)
                 return trace
         return None
 
     def _take_after_exception(self, trace: _OpenTraceback, line: LogLine) -> bool:
         """Add a line of an exception's message, or the remark before the next in the chain, but no other output."""
-        trace.lines_after += 1
+        trace.after += 1
         if any(remark in line.bare for remark in _CHAINED):
             trace.add(line.shown)
-            trace.skipping = True
-            trace.lines_after = 0
-            return True
-        if trace.lines_after > 6 or (line.bare.strip() and is_other_output(line.bare)):
+            trace.chained = True
+            trace.after = 0
+        elif trace.after > _AFTER or (line.bare.strip() and is_other_output(line.bare)):
             self._close(line.rank, line.number)
             return False
-        if line.bare.strip() and not trace.skipping:
-            trace.message.append(line.bare.strip())
-            trace.message_lines.append(line.number)
-        trace.add(line.shown)
+        elif not trace.chained:
+            trace.add(line.shown)
+            if text := line.bare.strip():
+                trace.message.append((line.number, text))
         return True
+
+    def _close(self, rank: int | None, end: int) -> int | None:
+        """Close the traceback of a rank; return the line of its chain's first header."""
+        trace = self._open.pop(rank, None)
+        if trace is None:
+            return None
+        found = trace.finish(end)
+        if trace.root is None:
+            if len(self.found) < MAX_ENTRIES:
+                self.found[trace.header.number] = found
+            return trace.header.number
+        if root := self.found.get(trace.root):
+            if _is_cause(found) and not _is_cause(root):
+                lines = (*root.lines[: QUOTED - 1], found.text)
+                root = replace(root, message=found.message, lines=lines, line=found.line, pattern=found.pattern)
+            self.found[trace.root] = replace(root, end=end)
+        return trace.root
 
     def take_pytest_error(self, line: LogLine, error: str, lines_before: LinesBefore) -> None:
         """Add an ``E`` line of pytest: the first of several begins an error, the others belong to it."""
-        last = self.tracebacks[-1] if self.tracebacks else None
-        if last and last.by_pytest and last.rank == line.rank and line.number - last.line <= len(last.lines):
+        key, last = next(reversed(self.found.items()), (0, None))
+        if last and last.form == "pytest" and last.rank == line.rank and line.number - last.line <= len(last.lines):
             if len(last.lines) < QUOTED:
                 message = f"{last.message}\n{error}"[:_MAX_MESSAGE]
-                self.tracebacks[-1] = replace(
-                    last, lines=(*last.lines, line.shown), message=message, pattern=explain(message)
-                )
-        elif len(self.tracebacks) < MAX_ENTRIES:
+                pattern = as_cause(explain(message))
+                self.found[key] = replace(last, lines=(*last.lines, line.shown), message=message, pattern=pattern)
+        elif len(self.found) < MAX_ENTRIES:
             consequence = CONSEQUENCE.search(error) is not None
             lines = (*lines_before(6), line.shown)
-            trace = Traceback(error, error, lines, line.number, line.rank, line.time, consequence)
-            self.tracebacks.append(replace(trace, by_pytest=True, pattern=explain(error)))
-
-    def _close(self, rank: int | None, end: int) -> None:
-        trace = self._open.pop(rank, None)
-        if trace is not None and len(self.tracebacks) < MAX_ENTRIES:
-            self.tracebacks.append(trace.finish(trace.rank if rank is None else rank, end))
+            self.found[line.number] = Finding(
+                "pytest", error, lines, line.number, line.rank, line.time, as_cause(explain(error)),
+                consequence=consequence,
+            )  # fmt: skip
 
 
-def _begin(line: LogLine, before: list[str]) -> _OpenTraceback:
-    time = line.time
-    for text in reversed(before[-3:]):
-        if not time:
-            stamp, _, bare = split(text)
-            time = stamp or inner_time(bare)
-    remark = before[-1] if before else ""
-    indent = line.bare[: len(line.bare) - len(line.bare.lstrip())]
-    return _OpenTraceback(line.shown, line.number, time, remark, indent=indent, before=before)
+def _is_cause(found: Finding) -> bool:
+    return found.pattern is not None and found.pattern.tier > TRACEBACK

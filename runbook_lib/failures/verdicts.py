@@ -15,13 +15,14 @@ import itertools
 import re
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
+from typing import Any
 
 from runbook_lib.failures import evidence, facts
 from runbook_lib.failures.evidence import Candidate
-from runbook_lib.failures.failure import FailedJob, LogPosition
-from runbook_lib.failures.log_summary import QUOTED, FailedTest, LineMatch, LogSummary, Traceback
-from runbook_lib.failures.patterns import CONFIDENT, TRACEBACK, FailureKind, LogPattern, explain
+from runbook_lib.failures.failure import FailedJob, Failure
+from runbook_lib.failures.log_summary import QUOTED, Finding, LogSummary
+from runbook_lib.failures.patterns import BY_ID, CONFIDENT, TRACEBACK, FailureKind, explain
 
 _BY_JOB: Mapping[str, FailureKind] = {
     "lint": "lint", "build": "container build", "unit": "unit tests", "test": "unknown",
@@ -41,21 +42,6 @@ _OWN_RANK = re.compile(r"^[^\n]{0,60}?\b[Rr]ank[ =:]{1,2}(\d{1,6})\b|local_rank:
 _SIGNAL = re.compile(r"exitcode ?: -(\d{1,2})\b|(?:code|status):? (1(?:29|[345]\d))\b")
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """A failure before it is phrased for the reader."""
-
-    kind: FailureKind
-    cause: str
-    evidence: Sequence[str] = ()
-    where: LogPosition | None = None
-    details: Mapping[str, str] = field(default_factory=dict)
-    rank: int | None = None
-    confidence: float = 0.9
-    pattern: LogPattern | None = None
-    tests: tuple[str, ...] = ()
-
-
 def kind_of_job(name: str) -> str:
     """Return ``lint``, ``build``, ``unit`` or ``test``, from a job's name on GitHub or GitLab."""
     name = name.lower()
@@ -66,35 +52,41 @@ def kind_of_job(name: str) -> str:
     return "unit" if re.match(r"tests/|unit[-_ ]?tests?\b|test:unit", name) else "test"
 
 
-def judge(job: FailedJob, logs: Sequence[LogSummary], problem: str) -> Verdict:
-    kind = kind_of_job(job.name)
+def judge(job: FailedJob, logs: Sequence[LogSummary], problem: str) -> Failure:
+    """Return class, cause and evidence; ``problem`` says why logs are unavailable."""
     if job.conclusion in ("success", "passed", "skipped", "neutral", "manual"):
-        return Verdict("unknown", f"The job did not fail: it ended with {job.conclusion}")
+        return _failure(job, "unknown", f"The job did not fail: it ended with {job.conclusion}")
     drift = evidence.golden_drift(logs)
     if drift is not None:
-        return _of_drift(*drift, logs)
+        return _of_drift(job, drift, logs)
     possible = evidence.candidates(logs)
-    if not possible or possible[0].confidence < CONFIDENT:
-        return _without_evidence(job, kind, logs, problem)
+    if not possible or possible[0].finding.confidence < CONFIDENT:
+        return _without_evidence(job, logs, problem)
     best = possible[0]
-    tests: dict[str, FailedTest] = {}
+    tests: dict[str, str] = {}
     for log in logs:
-        for test in log.failed_tests:
-            tests.setdefault(test.name, test)
-    if tests and (kind == "unit" or isinstance(best.entry, FailedTest)):
-        return _of_tests(job, list(tests.values()), logs, possible)
-    if isinstance(best.entry, Traceback):
-        return _of_traceback(job, kind, best, best.entry, logs)
-    assert isinstance(best.entry, LineMatch)
+        for name, error in log.tests.items():
+            tests.setdefault(name, error)
+    if tests and (kind_of_job(job.name) == "unit" or best.finding.form == "test"):
+        return _of_tests(job, tests, logs, possible)
     rank = evidence.unread_rank(logs)
-    if best.entry.pattern.kind in _OF_OTHERS and best.tier < TRACEBACK and rank is not None:
+    is_line = best.finding.form == "line"
+    if is_line and best.finding.kind in _OF_OTHERS and best.tier < TRACEBACK and rank is not None:
         cause = f"Rank {rank} failed first, with an exception, and its log is unavailable"
-        return Verdict("unknown", cause, best.entry.lines, _position(best.log, best.entry), rank=rank, confidence=0.4)
-    return _of_line(job, kind, best, best.entry, logs)
+        return _failure(job, "unknown", cause, best, rank=rank, confidence=0.4)
+    return _of_finding(job, best, logs)
 
 
-def _of_drift(log: LogSummary, drift: Traceback | LineMatch, logs: Sequence[LogSummary]) -> Verdict:
-    text = drift.message if isinstance(drift, Traceback) else drift.text
+def _failure(job: FailedJob, kind: FailureKind, cause: str, found: Candidate | None = None, **facts: Any) -> Failure:
+    """Return a failure with the evidence that was found."""
+    failure = Failure(job.name, job.url, kind, cause)
+    if found:
+        failure = replace(failure, evidence=found.finding.lines, where=found.clue, confidence=found.finding.confidence)
+    return replace(failure, **facts)
+
+
+def _of_drift(job: FailedJob, drift: Candidate, logs: Sequence[LogSummary]) -> Failure:
+    text = drift.finding.message
     comparisons = list(itertools.chain.from_iterable(each.comparisons for each in logs))
     metrics = [comparison.metric for comparison in comparisons]
     listed = re.search(r"metrics failed: (.{1,500})", text)
@@ -105,7 +97,7 @@ def _of_drift(log: LogSummary, drift: Traceback | LineMatch, logs: Sequence[LogS
     kind: FailureKind = "golden drift"
     cause = f"Golden values: {_first_line(text)}"
     wrong = facts.wrong_numbers(comparisons, logs)
-    if log.resumed:
+    if drift.log.resumed:
         kind = "resume mismatch"
         cause = f"After the resume from a checkpoint, {names or 'values'} differ from those of the first run"
     elif wrong:
@@ -113,172 +105,138 @@ def _of_drift(log: LogSummary, drift: Traceback | LineMatch, logs: Sequence[LogS
         cause = f"{wrong}, and {names or 'what was generated'} differs from the golden values"
     elif names:
         cause = f"The values of {names} differ from the golden values"
-    return Verdict(kind, cause, drift.lines, _position(log, drift), details=details)
+    return _failure(job, kind, cause, drift, details=details, confidence=0.9)
 
 
 def _of_tests(
-    job: FailedJob, tests: Sequence[FailedTest], logs: Sequence[LogSummary], possible: Sequence[Candidate]
-) -> Verdict:
-    named = tuple(test.name for test in tests[:_MAX_TESTS])
-    names = ", ".join(named)
-    root = next((candidate for candidate in possible if isinstance(candidate.entry, Traceback)), None)
-    trace = root.entry if root and isinstance(root.entry, Traceback) else None
-    errors = [test.error for test in tests if test.error]
-    errors += [found.entry.text for found in possible if found.rule == "tests-failed"]
-    error = trace.error if trace else "".join(errors[:1])
-    pattern = root.pattern if root else explain(error)
-    cause = f"The test {tests[0].name} failed" if len(tests) == 1 else f"{len(tests)} tests failed: {names}"
+    job: FailedJob, tests: Mapping[str, str], logs: Sequence[LogSummary], possible: Sequence[Candidate]
+) -> Failure:
+    """Name the failed tests, with the exception of the first one as the evidence."""
+    listed = [Candidate(log, found, 0) for log in logs for found in log.findings if found.form == "test"]
+    root = next((candidate for candidate in possible if candidate.finding.is_exception), None)
+    errors = [error for error in tests.values() if error]
+    errors += [found.finding.text for found in possible if found.clue.rule == "tests-failed"]
+    error = root.finding.text if root else "".join(errors[:1])
+    pattern = root.finding.pattern if root else explain(error)
+    named = tuple(tests)[:_MAX_TESTS]
+    cause = f"The test {named[0]} failed" if len(tests) == 1 else f"{len(tests)} tests failed: {', '.join(named)}"
     if error:
         cause = f"{_first_line(cause)} {'with' if len(tests) == 1 else '— the first with'} {_first_line(error)}"
-    kind: FailureKind = "unit tests"
     beneath = _BENEATH_TESTS
-    if not any("::" in test.name for test in tests):  # no test has started
+    if not any("::" in name for name in tests):  # no test has started
         beneath = beneath | {"import error"}
+    kind: FailureKind = "unit tests"
     if pattern is not None and kind_of_job(job.name) != "unit" and pattern.kind in beneath and not pattern.by_words:
         kind = pattern.kind
-    lines: Sequence[str] = trace.lines if trace else [test.text for test in tests]
-    first = next((log for log in logs if log.failed_tests), logs[0])
-    position = LogPosition(first.name, tests[0].line)
-    if root and trace:
-        position = _position(root.log, trace)
-    return Verdict(kind, cause, lines, position, tests=named)
+    failure = _failure(job, kind, cause, root or listed[0], confidence=0.9, tests=named)
+    return failure if root else replace(failure, evidence=tuple(found.finding.text for found in listed))
 
 
-def _of_traceback(
-    job: FailedJob, kind: str, candidate: Candidate, trace: Traceback, logs: Sequence[LogSummary]
-) -> Verdict:
-    pattern = candidate.pattern
-    rank = _rank_of(trace.rank, trace.error, pattern, logs)
+def _of_finding(job: FailedJob, best: Candidate, logs: Sequence[LogSummary]) -> Failure:
+    """Return what a line or an exception explains, which may say more about a kind of jobs than about its class."""
+    found, pattern = best.finding, best.finding.pattern
+    rank, error = _rank_of(found, logs), _decisive(found)
+    failed = f"{'A process' if rank is None else f'Rank {rank}'} failed with {error}"
+    if pattern is not None and found.form == "line":
+        failed = f"The log shows {pattern.finding}{_signal_name(found.text)}: {error}"
+    if found.kind == "hang":
+        return _hang(job, failed if found.form == "line" else error, logs, best, _named_rank(found))
+    if found.form == "line" and found.kind == "program error":
+        if job.timed_out:
+            return _hang(job, "The job reached its time limit", logs, best)
+        if any(log.not_finite for log in logs):
+            cause = f"The loss is not finite, and the log shows {error}"
+            return _failure(job, "regression", cause, best, details=facts.losses(logs), rank=rank)
+    kind = kind_of_job(job.name)
+    generic = _OF_BUILDS if kind == "build" else _GENERIC
+    if kind != "test" and (found.kind in generic or (pattern is not None and pattern.by_words)):
+        return _failure(job, _BY_JOB[kind], f"{job.name} failed with {error}", best, rank=rank)
     details = {}
-    position = _position(candidate.log, trace)
-    error = _decisive(trace, pattern)
-    failure_kind = candidate.kind
-    if failure_kind == "hang":
-        return _hang(_first_line(error), trace.lines, position, logs, _named_rank(pattern, trace.error))
-    confidence = candidate.confidence
-    if _is_named_by_job(kind, candidate):
-        cause = f"{job.name} failed with {error}"
-        return Verdict(_BY_JOB[kind], cause, trace.lines, position, rank=rank, confidence=confidence)
-    process = "A process" if rank is None else f"Rank {rank}"
-    problem = "failed with"
-    if failure_kind == "out of memory":
-        problem = "ran out of memory:"
-        details["peak"] = facts.peak_of(trace.message)
-    elif pattern is not None:
-        problem = "failed:"
-    return Verdict(
-        failure_kind, f"{process} {problem} {error}", trace.lines, position, details, rank, confidence, pattern
-    )
+    if found.kind == "out of memory":
+        details["peak"] = facts.peak_of(found.message)
+    if pattern is not None and pattern.id == "loss-not-finite":
+        details = facts.losses(logs)
+    advice = pattern.advice if pattern else ""
+    return _failure(job, found.kind, failed, best, details=details, rank=rank, next=advice)
 
 
-def _is_named_by_job(kind_of_the_job: str, candidate: Candidate) -> bool:
-    """Return True if the kind of the job says more than the class of the error."""
-    if kind_of_the_job == "test":
-        return False
-    generic = _OF_BUILDS if kind_of_the_job == "build" else _GENERIC
-    return candidate.kind in generic or (candidate.pattern is not None and candidate.pattern.by_words)
-
-
-def _decisive(trace: Traceback, pattern: LogPattern | None) -> str:
+def _decisive(found: Finding) -> str:
     """Return the first line of an error, and the line of its message that the rule explains."""
-    error = _first_line(trace.error)
+    error, pattern = _first_line(found.text), found.pattern
     if pattern is not None and not pattern.regex.search(error):
-        for line in trace.message.splitlines()[1:]:
-            match = pattern.regex.search(line)
-            if match:
+        for line in found.message.splitlines()[1:]:
+            if pattern.regex.search(line):
                 return f"{error} {_first_line(line)}"
     return error
 
 
-def _named_rank(pattern: LogPattern | None, text: str) -> int | None:
+def _named_rank(found: Finding) -> int | None:
     """Return the rank that a rule extracts from a line."""
-    match = pattern.regex.search(text) if pattern and "rank" in pattern.regex.groupindex else None
+    pattern = found.pattern
+    match = pattern.regex.search(found.text) if pattern and "rank" in pattern.regex.groupindex else None
     return int(match["rank"]) if match and match["rank"] else None
 
 
-def _rank_of(rank: int | None, text: str, pattern: LogPattern | None, logs: Sequence[LogSummary]) -> int | None:
-    """Return the rank of a line: its prefix, its text, or the first to fail according to torchrun or srun."""
-    named = _named_rank(pattern, text)
+def _rank_of(found: Finding, logs: Sequence[LogSummary]) -> int | None:
+    """Return the rank of a line: its text, its prefix, or the first to fail according to torchrun or srun."""
+    named = _named_rank(found)
     if named is not None:
         return named
-    if rank is not None:
-        return rank
+    if found.rank is not None:
+        return found.rank
     first = evidence.first_failed_ranks(logs)
     if first:
         return first[0]
-    match = _OWN_RANK.search(text)
+    match = _OWN_RANK.search(found.text)
     if match:
         return int(match[1] or match[2])
-    if pattern is not None and pattern.kind == "container start":
+    if found.kind == "container start":
         return None
-    ids = {pattern.id, "process-failed"} if pattern else {"process-failed"}
-    for log in logs:
-        for line in log.matches:
-            if line.pattern.id in ids and line.rank is not None:
-                return line.rank
-    return None
-
-
-def _of_line(job: FailedJob, kind: str, candidate: Candidate, match: LineMatch, logs: Sequence[LogSummary]) -> Verdict:
-    pattern, position = match.pattern, _position(candidate.log, match)
-    rank = _rank_of(match.rank, match.text, pattern, logs)
-    details = {}
-    cause = f"The log shows {pattern.finding}{_signal_name(match.text)}: {_first_line(match.text)}"
-    if pattern.kind == "hang":
-        return _hang(cause, match.lines, position, logs, _named_rank(pattern, match.text))
-    if pattern.kind == "out of memory":
-        details["peak"] = facts.peak_of(match.text)
-    if pattern.kind == "program error" and job.timed_out:
-        return _hang("The job reached its time limit", match.lines, position, logs)
-    if pattern.id == "loss-not-finite":
-        details = facts.losses(logs)
-    if pattern.kind == "program error" and any(each.not_finite for each in logs):
-        cause = f"The loss is not finite, and the log shows {_first_line(match.text)}"
-        return Verdict("regression", cause, match.lines, position, facts.losses(logs), rank)
-    if _is_named_by_job(kind, candidate):
-        cause = f"{job.name} failed: {_first_line(match.text)}"
-        return Verdict(_BY_JOB[kind], cause, match.lines, position, rank=rank, confidence=candidate.confidence)
-    return Verdict(pattern.kind, cause, match.lines, position, details, rank, candidate.confidence, pattern)
+    rules = {found.pattern, BY_ID["process-failed"]}
+    lines = (each for log in logs for each in log.findings if each.form == "line" and each.pattern in rules)
+    return next((each.rank for each in lines if each.rank is not None), None)
 
 
 def _hang(
-    cause: str, lines: Sequence[str], position: LogPosition | None, logs: Sequence[LogSummary], named: int | None = None
-) -> Verdict:
+    job: FailedJob, cause: str, logs: Sequence[LogSummary], found: Candidate | None = None, named: int | None = None
+) -> Failure:
     """Return a hang with the last progress, and the rank that stopped first or is named in the evidence."""
     stopped = facts.stopped_rank(logs)
     if stopped is None:
         stopped = named
     if stopped is not None:
         cause = f"Rank {stopped} stopped first or is silent. {cause}"
+    lines = found.finding.lines if found else _tail(logs)
     if progress := max((log for log in logs if log.progress), key=lambda log: log.iteration or 0, default=None):
         cause = f"{cause}; its last iteration is {progress.iteration}"
-        lines = [*list(lines)[-(QUOTED - 1) :], progress.progress]
-    return Verdict("hang", cause, lines, position, rank=stopped)
+        lines = (*lines[-(QUOTED - 1) :], progress.progress)
+    return _failure(job, "hang", cause, found, evidence=lines, rank=stopped, confidence=0.9)
 
 
-def _without_evidence(job: FailedJob, kind: str, logs: Sequence[LogSummary], problem: str) -> Verdict:
-    """Judge a job with neither a traceback nor a matching line."""
-    last = next((log for log in reversed(logs) if log.tail), None)
-    lines = last.tail if last else ()
+def _tail(logs: Sequence[LogSummary]) -> tuple[str, ...]:
+    """Return the last lines of the last log that has any."""
+    return next((log.tail for log in reversed(logs) if log.tail), ())
+
+
+def _without_evidence(job: FailedJob, logs: Sequence[LogSummary], problem: str) -> Failure:
+    """Judge a job with neither an exception nor a matching line."""
+    lines, kind = _tail(logs), _BY_JOB[kind_of_job(job.name)]
     if job.timed_out:
-        return _hang("The job reached its time limit", lines, None, logs)
+        return _hang(job, "The job reached its time limit", logs)
     if any(log.not_finite for log in logs):
-        return Verdict("regression", "The loss is not finite", lines, details=facts.losses(logs))
-    if not last:
+        return _failure(job, "regression", "The loss is not finite", evidence=lines, details=facts.losses(logs))
+    if not lines:
         problem = problem or next((log.problem for log in logs if log.problem), "")
-        return Verdict(_BY_JOB[kind], problem or "The job has no log, or it is empty", confidence=0.3)
+        return _failure(job, kind, problem or "The job has no log, or it is empty", confidence=0.3)
     steps = f"; the step {', '.join(job.failed_steps)} failed" if job.failed_steps else ""
     if job.conclusion in ("cancelled", "canceled"):
-        return Verdict("cancelled", f"The job was cancelled, and its log names no fault{steps}", lines)
-    effect = next((match for log in logs for match in log.matches), None)
+        cause = f"The job was cancelled, and its log names no fault{steps}"
+        return _failure(job, "cancelled", cause, evidence=lines)
+    effect = next((found for log in logs for found in log.findings if found.form == "line"), None)
     shown = f": it shows only {_first_line(effect.text)}" if effect else ""
-    decides = "The complete log of the job, and the logs of the other ranks or the failed step."
+    details = {"would decide it": "The complete log of the job, and the logs of the other ranks or the failed step."}
     cause = f"The log names no cause{steps}{shown}"
-    return Verdict(_BY_JOB[kind], cause, lines, details={"would decide it": decides}, confidence=0.3)
-
-
-def _position(log: LogSummary, match: Traceback | LineMatch) -> LogPosition:
-    return LogPosition(log.name, match.line)
+    return _failure(job, kind, cause, evidence=lines, details=details, confidence=0.3)
 
 
 def _first_line(text: str) -> str:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.failures import diagnose
-from runbook_lib.failures.failure import FailedJob, Failure, LogPosition
+from runbook_lib.failures.failure import FailedJob, Failure
 from runbook_lib.failures.log_lines import clean, split
 from runbook_lib.failures.log_scanner import LONGEST, Scanner
 from runbook_lib.failures.log_summary import LogSummary
@@ -151,7 +151,8 @@ def test_the_root_is_not_a_consequence() -> None:
     died = raised("torch.distributed.DistBackendError: NCCL error in: x.cpp:3, remote process exited")
     found = find(died, NOISE + died, NOISE, raised(OOM), died)
     assert (found.kind, found.rank) == ("out of memory", 3)
-    assert found.where == LogPosition("3/stderr.log", 1)
+    assert found.where
+    assert found.where.place == "3/stderr.log, line 4"
 
 
 def test_a_consequence_alone_means_flaky_infrastructure() -> None:
@@ -221,7 +222,7 @@ def test_interleaved_ranks_are_separated() -> None:
 def test_the_details_of_an_out_of_memory() -> None:
     found = find(raised(OOM, ("megatron/core/x.py", "forward")))
     assert found.details["peak"] == "77.95 GiB"
-    assert found.cause.startswith("Rank 0 ran out of memory: torch.OutOfMemoryError")
+    assert found.cause.startswith("Rank 0 failed with torch.OutOfMemoryError")
 
 
 def test_a_hang_names_the_last_progress_and_who_stopped_first() -> None:
@@ -313,7 +314,8 @@ def test_a_log_as_it_comes_from_github(end: str, step: int) -> None:
     log = end.join(f"2026-07-01T10:00:0{at}.0000000Z task-1/0 [default5]:{line}" for at, line in enumerate(lines))
     failure = diagnose.conclude(FailedJob(TEST), [scan(log, step=step)])
     assert failure.cause == "Rank 5 failed with ValueError: red."
-    assert failure.where == LogPosition("log", 2)
+    assert failure.where
+    assert failure.where.place == "log, line 5"
     assert failure.evidence[0] == "2026-07-01T10:00:01.0000000Z task-1/0 [default5]:Traceback (most recent call last):"
 
 
@@ -323,7 +325,7 @@ def test_progress_bars_and_long_lines_are_cut() -> None:
     log = b"\n".join([bar + b"\rValueError: after the bar", long + b"Segmentation fault", b"last"])
     reading = scan(log, step=4096)
     assert reading.lines == 3
-    assert [it.text for it in reading.matches] == ["ValueError: after the bar"]
+    assert [it.text for it in reading.findings] == ["ValueError: after the bar"]
     assert max(map(len, reading.tail)) <= 1000
 
 
@@ -342,8 +344,9 @@ def test_any_bytes_are_scanned(pieces: list[bytes], step: int) -> None:
     assert find(b"\n".join(pieces), b"".join(pieces)).cause
     log = b"\r\n".join(pieces)
     split, complete = scan(log, step=step), scan(log)
-    assert [(match.line, match.text) for match in split.matches] == [(m.line, m.text) for m in complete.matches]
-    assert (split.lines, split.tail, split.tracebacks) == (complete.lines, complete.tail, complete.tracebacks)
+    places = [[(found.line, found.text, found.end) for found in each.findings] for each in (split, complete)]
+    assert places[0] == places[1]
+    assert (split.lines, split.tail) == (complete.lines, complete.tail)
 
 
 # -- the practice environment ------------------------------------------------------------------------------------

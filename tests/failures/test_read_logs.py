@@ -9,7 +9,7 @@ import stores
 
 from runbook_lib.errors import CannotTell
 from runbook_lib.failures import read_logs
-from runbook_lib.failures.failure import FailedJob, Failure, LogPosition
+from runbook_lib.failures.failure import FailedJob, Failure
 from runbook_lib.failures.read_logs import JobLogs
 from runbook_lib.text.redact import Redactor
 from runbook_lib.world.transport.downloads import Address
@@ -135,7 +135,7 @@ def test_the_cause_is_found_in_any_log(store: stores.Store, place: str, ranges: 
     (found,) = find(store, artifact(store, all_ranks(**(others | {place: middle}))))
     assert found.cause == f"Rank {place[3]} failed in forward: ValueError: the cause." or "the cause" in found.cause
     assert found.where is not None
-    assert (found.where.log, found.where.line) == (rank(int(place[3]), place[:3]), 9001)
+    assert (found.where.file, found.where.line) == (rank(int(place[3]), place[:3]), 9004)
     assert found.evidence == tuple(CAUSE.splitlines())
 
 
@@ -168,7 +168,8 @@ def test_failed_golden_values_need_only_the_end_of_the_jobs_log(store: stores.St
 def test_a_job_without_artifact_has_its_log_read_from_the_start(store: stores.Store) -> None:
     (found,) = find(store, with_log(store, JobLogs(JOB), CAUSE + "talk\n" * 120_000))
     assert "the cause" in found.cause
-    assert found.where == LogPosition("the job's log", 1)
+    assert found.where
+    assert found.where.place == "the job's log, line 4"
 
 
 def test_the_complete_log_is_read_where_nothing_else_has_a_cause(store: stores.Store) -> None:
@@ -190,7 +191,7 @@ def test_the_last_attempt_of_the_last_repeat_comes_first(store: stores.Store) ->
     texts = {rank(0, "err"): CAUSE, rank(0, "err", repeat=2): "fine\n", rank(0, "out", repeat=2): "fine\n"}
     (found,) = find(store, artifact(store, texts, 2))
     assert found.where is not None
-    assert found.where.log == rank(0, "err")
+    assert found.where.file == rank(0, "err")
 
 
 def test_the_folders_of_gitlab(store: stores.Store) -> None:
@@ -256,7 +257,8 @@ def lay(folder: Path, texts: Texts) -> None:
 def test_a_folder_a_zip_and_a_single_log(tmp_path: Path) -> None:
     lay(tmp_path / "folder", all_ranks(err0=LOST, err2=CAUSE))
     found = read_logs.diagnose_folder(tmp_path / "folder")
-    assert (found.where, found.job) == (LogPosition(rank(2, "err"), 1), "folder")
+    assert found.where
+    assert (found.where.file, found.where.line, found.job) == (rank(2, "err"), 4, "folder")
     for kind in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         members = {name: text.encode() for name, text in all_ranks(out3="talk\n" * 150_000 + CAUSE).items()}
         (tmp_path / "a.zip").write_bytes(stores.packed(members, kind))

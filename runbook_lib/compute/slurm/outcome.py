@@ -90,7 +90,7 @@ class MatrixOutcome:
         failure = self.failure
         if failure is None:
             return display.View("", "")
-        where = f" ({failure.where.log}, line {failure.where.line})" if failure.where else ""
+        where = f" ({failure.where.place})" if failure.where else ""
         sentences = [f"{name}: {value}" for name, value in failure.details.items()]
         sentences.append(f"Results: {self.job.folder}")
         shown = display.code("\n".join(failure.evidence), title=f"{failure.job}: {failure.kind}{where}")
