@@ -1,19 +1,14 @@
 """The work that a bump leaves to people once it is ready, and what nobody has tested or refreshed by then."""
 
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 
-from runbook_lib import display, notebooks
-from runbook_lib.bump import ci_triggers, lts_validation
-from runbook_lib.bump.after_merge.uncovered import changed_files, golden_tests, pipeline_scope
+from runbook_lib import notebooks
+from runbook_lib.bump import ci_triggers, gitlab_values, lts_validation
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures import quarantines
 from runbook_lib.failures.base_branch import MAX_AGE
-from runbook_lib.golden import coverage
 from runbook_lib.text.lists import join_first
-from runbook_lib.world.bump_branch import BumpBranch
-from runbook_lib.world.commands import command
 from runbook_lib.world.github.ci_status import CiStatus, branch_of, on_base
 from runbook_lib.world.github.models import Pull, WorkflowJob
 from runbook_lib.world.ports import Forge
@@ -35,7 +30,8 @@ def left_to_people(
         yield f"{ci_triggers.describe(branch)} Read the checks of {pull.url}, which are not followed here."
     yield from lts_validation.describe(branch)
     if repository.tests.golden and state.bump.image_type == "dev":
-        yield from _unrefreshed(branch, pull.head_sha)
+        fork = branch.checkout.merge_base(pull.head_sha, branch.base_commit) or branch.base_commit
+        yield from gitlab_values.unrefreshed(branch, fork, pull.head_sha)
     yield from (sentence for label, sentence in repository.ci.offers.items() if label not in pull.labels)
     if repository.ci.workflow:
         try:
@@ -83,24 +79,3 @@ def _queue(github: Forge, pull: Pull, workflow: str, status: CiStatus, off: Abst
 
 def _tested(jobs: Iterator[WorkflowJob] | tuple[WorkflowJob, ...]) -> set[str]:
     return {job.name for job in jobs if job.conclusion not in ("skipped", "cancelled")}
-
-
-def _unrefreshed(branch: BumpBranch, head: str) -> Iterator[str]:
-    """Yield which golden values only GitLab's tests write, and no commit of the bump has refreshed; and how to."""
-    checkout, bump = branch.checkout, branch.bump
-    files, rows = golden_tests(checkout, head)
-    fork = checkout.merge_base(head, branch.base_commit) or branch.base_commit
-    refreshed = changed_files(checkout, fork, head)
-    platforms: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for file in coverage.coverage(files, rows, refreshed, bump.image_type):
-        if file.kind == "gitlab":
-            platforms[pipeline_scope(file.scopes)][file.platform or "any platform"] += 1
-    for scope, counts in sorted(platforms.items()):
-        counted = ", ".join(f"{count} on {name}" for name, count in sorted(counts.items()))
-        files_of = f"{display.count(counts.total(), 'golden file')} ({counted})"
-        if not scope:
-            yield f"Nobody refreshes {files_of} of scopes that no pipeline offers."
-            continue
-        start = command("internal-ci", bump, tests=scope)
-        then = command(notebooks.GOLDEN_VALUES, bump, source="gitlab")
-        yield f"Nobody has refreshed {files_of} of GitLab's scope {scope}. To do so: {start}; once it has ended: {then}"

@@ -21,14 +21,13 @@ _COMMITS = 10
 
 @dataclass(frozen=True)
 class BaseRun:
-    """The newest run of one CI on the base branch, or why there is none; ``pipeline`` is GitLab's number."""
+    """The newest run of one CI on the base branch, or why there is none."""
 
     ci: str
     state: Literal["passed", "failed", "waiting", "skipped"]
     detail: str
     next: Next = field(default_factory=Next)
     url: str = ""
-    pipeline: int = 0
 
 
 def merge_commit(branch: BumpBranch) -> str:
@@ -91,9 +90,9 @@ def gitlab_run(services: Services, commits: Sequence[str]) -> BaseRun:
         return BaseRun(ci, "waiting", detail, Next.again("Start one there, or wait for the nightly one."))
     detail = f"Pipeline {newest.id} of {newest.sha[:10]}: {newest.status}. {newest.url}"
     if newest.status in UNDER_WAY:
-        return BaseRun(ci, "waiting", detail, Next.again(), newest.url, newest.id)
+        return BaseRun(ci, "waiting", detail, Next.again(), newest.url)
     if newest.status == "success":
-        return BaseRun(ci, "passed", detail, url=newest.url, pipeline=newest.id)
+        return BaseRun(ci, "passed", detail, url=newest.url)
     if newest.status in ("skipped", "manual"):
         return BaseRun(ci, "skipped", detail, url=newest.url)
-    return BaseRun(ci, "failed", detail, Next("Check its failed jobs there."), newest.url, newest.id)
+    return BaseRun(ci, "failed", detail, Next("Check its failed jobs there."), newest.url)
