@@ -46,8 +46,7 @@ class Controls:
         """Merge a pull request, as the merge queue does, and return the new tip of its base branch."""
         with self.hub.store.transaction():
             pull = self.hub.ticket(number)
-            self.hub.merge(pull)
-            if not pull.mergeable:
+            if not self.hub.merge(pull):
                 raise ValueError(f"#{number} conflicts with {pull.base_ref}")
             self.hub.home.git("update-ref", f"refs/heads/{pull.base_ref}", pull.merge_commit)
             return str(self.hub.ticket(number).merge_commit)

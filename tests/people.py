@@ -9,9 +9,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
+from unittest.mock import patch
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.practice.forge import NORMAL, PracticeForge
+from runbook_lib.practice.ci import scenario
+from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.practice.git import BareRepository
 from runbook_lib.practice.runs import PracticeRefusal
 from runbook_lib.practice.store import ACCOUNTS, COPY_PR_BOT, PracticeAccount, Record, Store, transactions
@@ -50,6 +52,7 @@ class PeopledForge(PracticeForge):
         forks: Mapping[str, Path] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(store, remote, pages, clock)
+        self._looked_at = set[tuple[str, str]]()
         self.places = {owner: BareRepository(path) for owner, path in (forks or {}).items()} | {self.owner: self.home}
 
     def seen_by(self, account: PracticeAccount) -> Self:
@@ -108,6 +111,13 @@ class PeopledForge(PracticeForge):
             self.say(self.ticket(opened.number), ACTIONS_BOT, _DRAFT)
         return replace(opened, draft=draft)
 
+    def pull(self, number: int) -> Pull:
+        """The merge is computed at the first look, and shown from the second on."""
+        pull, looked_at = super().pull(number), (self.home.tip("main") or "", self.ticket(number).head_sha)
+        is_known = pull.state != "open" or looked_at in self._looked_at
+        self._looked_at.add(looked_at)
+        return pull if is_known else replace(pull, mergeable=None)
+
     def update_pull(self, number: int, body: str) -> Pull:
         self.require_write(self.ticket(number).author)
         return super().update_pull(number, body)
@@ -152,14 +162,13 @@ class PeopledForge(PracticeForge):
         self.require_write()
         super().rerun_failed(run_id)
 
-    def start_run(self, ticket: Record, fates: Mapping[str, str] = NORMAL) -> bool:
+    def start_run(self, ticket: Record) -> bool:
         state = self.store.state
         refusals = getattr(state, "refused_deployments", [])
         refused = not {ticket.head_sha, "next"}.isdisjoint(refusals)
-        own = (
-            {"cicd-wait-in-queue": "refused"} if refused else dict.fromkeys(getattr(state, "broken_jobs", ()), "broken")
-        )
-        started = super().start_run(ticket, {**fates, **own})
+        own = dict.fromkeys(getattr(state, "broken_jobs", ()), "broken")
+        with patch.dict(scenario()["always"], {"cicd-wait-in-queue": "refused"} if refused else own):
+            started = super().start_run(ticket)
         if started and refused:
             # GitHub shows a failed deployment in the timeline.  The forge adds a comment, which people read.
             self.say(ticket, COPY_PR_BOT, f"copy-pr-bot had a problem deploying to test (commit {ticket.head_sha}).")

@@ -5,10 +5,10 @@ This module is pure: everything follows from the files and labels when the run w
 
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 from runbook_lib.pins.repositories import LTS
 from runbook_lib.practice import values
@@ -16,14 +16,13 @@ from runbook_lib.text.recipes import file_names, rows
 from runbook_lib.text.recipes.rows import RecipeRow
 
 WORKFLOW = "CICD Megatron-LM"
-TEST_CASES = file_names.FOLDER
 #: The files that decide what becomes of a run's jobs.
-FILES = ("docker", rows.FOLDER, TEST_CASES, "tests/unit_tests")
+FILES = ("docker", rows.FOLDER, file_names.FOLDER, "tests/unit_tests")
 _H100, _GB200 = "dgx_h100", "dgx_gb200"
+_PASSED = ("success", "skipped")
 #: Time limit of a job that hangs, as a fraction of the run's time.
 _TIME_LIMIT = 0.96
 
-Conclusion = Literal["success", "failure", "cancelled", "skipped"]
 Files = Mapping[str, str]
 
 
@@ -33,9 +32,8 @@ def scenario() -> dict[str, Any]:
     return tomllib.loads(Path(__file__).with_name("scenario.toml").read_text(encoding="utf-8"))
 
 
-@dataclass(frozen=True)
-class Job:
-    """A job of one attempt, and when it starts and ends, in seconds since 1970.
+class Job(NamedTuple):
+    """A job of one attempt of a run, and when it starts and ends, in seconds since 1970.
 
     ``cause`` is what becomes of it, a name in the scenario.
     """
@@ -44,16 +42,17 @@ class Job:
     kind: str
     starts: float
     ends: float
-    conclusion: Conclusion = "success"
+    conclusion: str = "success"
     cause: str = ""
     platform: str = ""
-    model: str = ""
-    test_case: str = ""
+    run: int = 0
+    attempt: int = 1
+    id: int = 0
 
     @property
     def test(self) -> str:
-        """The test as the scenario names it."""
-        return f"{self.model}/{self.test_case}" if self.model else self.test_case
+        """The test as the scenario names it, or the job."""
+        return self.name.partition(" - ")[0]
 
     @property
     def script(self) -> Mapping[str, Any]:
@@ -64,18 +63,14 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """What a run depends on: the files of the commit that it tests and of its base, and how it was started.
-
-    ``own_fates`` come before those of the scenario.
-    """
+    """What a run depends on: the files of the commit that it tests and of its base, and how it was started."""
 
     files: Files
     base_files: Files
     labels: Sequence[str]
     event: str
-    own_fates: Mapping[str, str] = field(default_factory=dict)
 
-    @cached_property
+    @property
     def tier(self) -> Mapping[str, Any]:
         """The entry of the scenario that decides which tests run: the first that fits; the last fits every run."""
         tiers: Iterable[Mapping[str, Any]] = scenario()["tiers"]
@@ -84,22 +79,17 @@ class Inputs:
             if tier.get("event", self.event) == self.event and tier.get("label", "") in ("", *self.labels)
         )  # fmt: skip
 
-    @property
-    def lts(self) -> bool:
-        return LTS in self.labels
+    def image(self, files: Files) -> str:
+        """Return the image that these files pin for the run."""
+        return files.get(f"docker/.ngc_version.{'lts' if LTS in self.labels else 'dev'}", "").strip()
 
-    @cached_property
+    @property
     def fates(self) -> Mapping[str, str]:
         """Test, or name of a job → its cause, which the image of the run decides."""
         script, image = scenario(), self.image(self.files)
         if image == self.image(self.base_files):
-            return {**script["always"], **self.own_fates}
-        special = script["images"].get(image.rpartition(":")[2], {})
-        return {**script["always"], **script["new"], **special, **self.own_fates}
-
-    def image(self, files: Files) -> str:
-        """Return the image that these files pin for the run."""
-        return files.get(f"docker/.ngc_version.{'lts' if self.lts else 'dev'}", "").strip()
+            return dict(script["always"])
+        return {**script["always"], **script["new"], **script["images"].get(image.rpartition(":")[2], {})}
 
     @cached_property
     def rows(self) -> list[RecipeRow]:
@@ -115,8 +105,8 @@ class Inputs:
         to_its_end = "rank" not in job.script or "values" in job.script
         if job.kind != "functional" or job.cause == "stopped" or not to_its_end or not self.tier.get("compares", True):
             return {}
-        prefix = f"{TEST_CASES}/{job.test}/golden_values_dev_{job.platform}"
-        script = scenario()["causes"].get("drift" if self.lts else self.fates.get(job.test), {})
+        prefix = f"{file_names.FOLDER}/{job.test}/golden_values_dev_{job.platform}"
+        script = scenario()["causes"].get("drift" if LTS in self.labels else self.fates.get(job.test), {})
         return {
             path: values.remeasure(text, script.get("values", {}), f"{path} {self.image(self.files)}")
             for path, text in {**self.files, **self.base_files}.items() if path.startswith(prefix)
@@ -128,11 +118,10 @@ def jobs(inputs: Inputs, started: float = 0.0, seconds: float = 1.0) -> list[Job
     planned: list[Job] = []
     failed: Job | None = None
     for frame in scenario()["jobs"]:
-        starts, ends = (started + moment * seconds for moment in frame["time"])
-        framed = Job(frame["name"], frame["kind"], starts, ends)
+        framed = Job(frame["name"], frame["kind"], *(started + moment * seconds for moment in frame["time"]))
         if failed and framed.kind != "result":
-            name = frame.get("unnamed", framed.name)
-            planned.append(replace(framed, name=name, starts=failed.ends, ends=failed.ends, conclusion="skipped"))
+            skipped = framed._replace(starts=failed.ends, ends=failed.ends, conclusion="skipped")
+            planned.append(skipped._replace(name=frame.get("unnamed", framed.name)))
             continue
         made = _of_platforms(inputs, framed) if "unnamed" in frame else [framed]
         ended = [_ended(inputs, job, started + _TIME_LIMIT * seconds) for job in made]
@@ -151,57 +140,50 @@ def _of_platforms(inputs: Inputs, framed: Job) -> Iterator[Job]:
         short = platform.removeprefix("dgx_")
         if framed.kind == "unit":
             recipe = f"{rows.FOLDER}/{short}/unit-tests.yaml"
-            tests = sorted({("", row.case) for row in inputs.rows if row.recipe == recipe})
+            tests = sorted({row.case for row in inputs.rows if row.recipe == recipe})
         else:
             tests = select(inputs.rows, inputs.tier["scope"], platform)
-        for number, (model, case) in enumerate(tests, 1):
-            name = framed.name.format(model=model, test_case=case, platform="" if platform == _H100 else f"{short} ")
+        for number, test in enumerate(tests, 1):
+            name = framed.name.format(test=test, platform="" if platform == _H100 else f"{short} ")
             ends = framed.starts + (half + number / len(tests)) / 2 * (framed.ends - framed.starts)
-            yield replace(framed, name=name, ends=ends, platform=platform, model=model, test_case=case)
+            yield framed._replace(name=name, ends=ends, platform=platform)
 
 
-def select(recipe_rows: Iterable[RecipeRow], scope: str, platform: str) -> list[tuple[str, str]]:
-    """Return model and test case of the functional tests in a scope, each once."""
+def select(recipe_rows: Iterable[RecipeRow], scope: str, platform: str) -> list[str]:
+    """Return the functional tests in a scope as ``model/test_case``, each once."""
     found = (row for row in recipe_rows if row.stands_for("dev", platform))
-    return sorted({(row.model, row.case) for row in found if any(cell.value == scope for cell in row.scopes)})
+    return sorted({f"{row.model}/{row.case}" for row in found if any(cell.value == scope for cell in row.scopes)})
 
 
 def _ended(inputs: Inputs, job: Job, time_limit: float) -> Job:
     """Return a job with its conclusion."""
-    cause = inputs.fates.get(job.test or job.name, "")
+    cause = inputs.fates.get(job.test, "")
     script = scenario()["causes"].get(cause, {})
     fails = "conclusion" in script
     if "unless" in script:
         path, word = script["unless"]
         fails = word not in inputs.files.get(path, "")
     elif job.kind == "functional" and not fails:
-        fails = _differs(inputs, job, script.get("failed", ("lm loss", "num-zeros")))
+        # CI compares what it measured with the golden files of the commit.
+        fails = any(
+            values.differ(inputs.files[path], text, script.get("failed", ("lm loss", "num-zeros")))
+            for path, text in inputs.measured(job).items() if path in inputs.files
+        )  # fmt: skip
     if not fails:
         return job
-    ended = replace(job, cause=cause or "drift", conclusion=script.get("conclusion", "failure"))
-    return replace(ended, ends=time_limit) if ended.conclusion == "cancelled" else ended
-
-
-def _differs(inputs: Inputs, job: Job, metrics: Iterable[str]) -> bool:
-    """Return True if CI's comparison of these metrics with the golden files fails."""
-    prefix = f"{TEST_CASES}/{job.test}/golden_values_"
-    same = all(inputs.base_files.get(path) == text for path, text in inputs.files.items() if path.startswith(prefix))
-    if same and not inputs.lts and job.test not in inputs.fates:
-        return False
-    return any(
-        values.differ(inputs.files[path], text, metrics)
-        for path, text in inputs.measured(job).items() if path in inputs.files
-    )  # fmt: skip
+    ended = job._replace(cause=cause or "drift", conclusion=script.get("conclusion", "failure"))
+    return ended._replace(ends=time_limit) if ended.conclusion == "cancelled" else ended
 
 
 def retry(planned: Iterable[Job], started: float) -> list[Job]:
     """Return the jobs of the next attempt: those that failed run again, the others are listed unchanged."""
     retried = []
     for job in planned:
-        if job.kind == "result" or job.conclusion not in ("success", "skipped"):
+        if job.kind == "result" or job.conclusion not in _PASSED:
             cause = job.script.get("again", job.cause)
-            conclusion: Conclusion = job.conclusion if cause else "success"
-            job = replace(job, starts=started, ends=started + job.ends - job.starts, cause=cause, conclusion=conclusion)
+            conclusion = job.conclusion if cause else "success"
+            ends = started + job.ends - job.starts
+            job = job._replace(starts=started, ends=ends, cause=cause, conclusion=conclusion)
         retried.append(job)
     return _with_result(retried)
 
@@ -209,26 +191,20 @@ def retry(planned: Iterable[Job], started: float) -> list[Job]:
 def stop(planned: Sequence[Job], now: float) -> list[Job]:
     """Return the jobs of an attempt that a push stops: of those that have not started, only the last is listed."""
     *others, result = planned
-    stopped = replace(result, starts=now)
     return [
-        replace(job, ends=now, cause="stopped", conclusion="cancelled") if job.ends > now else job
-        for job in (*others, stopped) if job.starts <= now
+        job._replace(ends=now, cause="stopped", conclusion="cancelled") if job.ends > now else job
+        for job in (*others, result._replace(starts=now)) if job.starts <= now
     ]  # fmt: skip
 
 
-def conclude(planned: Sequence[Job], now: float) -> Conclusion | None:
-    """Return how a run has ended; None for one that has not."""
-    if any(job.ends > now for job in planned):
-        return None
-    if any(job.cause == "stopped" for job in planned):
-        return "cancelled"
-    return "success" if all(job.conclusion in ("success", "skipped") for job in planned) else "failure"
+def conclude(planned: Sequence[Job], now: float) -> str:
+    """Return how an attempt has ended; nothing for one that has not."""
+    return "" if any(job.ends > now for job in planned) else planned[-1].conclusion
 
 
 def _with_result(planned: Sequence[Job]) -> list[Job]:
     """Return the jobs with the last one as the others decide: it fails if any did not pass."""
     *others, result = planned
     last = max(job.ends for job in others)
-    passed = all(job.conclusion in ("success", "skipped") for job in others)
-    ends = last + result.ends - result.starts
-    return [*others, replace(result, starts=last, ends=ends, conclusion="success" if passed else "failure")]
+    conclusion = "success" if all(job.conclusion in _PASSED for job in others) else "failure"
+    return [*others, result._replace(starts=last, ends=last + result.ends - result.starts, conclusion=conclusion)]

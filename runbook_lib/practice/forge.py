@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from runbook_lib.practice import ci, seed
+from runbook_lib.practice import ci, git, seed
 from runbook_lib.practice.runs import PracticeRefusal, PracticeRuns, moment
 from runbook_lib.practice.store import (
     ACCOUNTS,
@@ -27,9 +27,6 @@ REPOSITORY = "practice/Megatron-LM"
 _QUEUE_RUNS = {7: 9 * 3600.0, 9: 6 * 3600.0}
 _NO_SYNC = "Auto-sync is disabled for draft pull requests in this repository. Workflows must be run manually."
 
-#: The fates of a run of which the scenario decides everything.
-NORMAL: Mapping[str, str] = {}
-
 T = TypeVar("T")
 
 
@@ -39,7 +36,7 @@ class PracticeForge(PracticeRuns):
 
     A ticket is an issue or a pull request by ``author``.  ``base_sha`` of a pull request is the tip of the base branch
     when the head was last pushed: GitHub does not update it.  ``merge_commit`` is the synthetic merge commit, or the
-    real one once merged; it and ``mergeable`` were computed for ``merge_of``, "<base> <head>".
+    real one once merged.
     """
 
     scopes: str | None = "repo, workflow"
@@ -72,7 +69,7 @@ class PracticeForge(PracticeRuns):
         return GitHubRepository(self.repository, frozenset({"pull", "triage", "push"}), private=False)
 
     def may_read(self, area: str) -> bool:
-        return bool(area)
+        return True
 
     def may_write(self, login: str) -> bool:
         return login in ACCOUNTS and ACCOUNTS[login].may_write
@@ -108,13 +105,11 @@ class PracticeForge(PracticeRuns):
         )
 
     def pull(self, number: int) -> Pull:
-        """Return one pull request; its merge is computed on the first request, and shown from the second on."""
         ticket = self.ticket(number, is_pull=True)
-        shown = self._pull(ticket)
-        return shown if ticket.state == "open" and self.merge(ticket) else self._pull(ticket, ticket.mergeable)
+        return self._pull(ticket, self.merge(ticket) is not None if ticket.state == "open" else None)
 
     def _pull(self, ticket: Record, mergeable: bool | None = None) -> Pull:
-        return Pull(**_shown(Pull, ticket, url=self.page(ticket), mergeable=mergeable))
+        return Pull(**self._fields(Pull, ticket, mergeable=mergeable))
 
     def files(self, number: int) -> Mapping[str, str]:
         pull = self.ticket(number, is_pull=True)
@@ -181,9 +176,7 @@ class PracticeForge(PracticeRuns):
 
     def say(self, ticket: Record, author: PracticeAccount, body: str) -> Record:
         """Add a comment of anybody."""
-        self.store.state.last_comment += 1
-        number = self.store.state.last_comment
-        comment = Record(id=number, author=author.login, body=body, created=self.clock())
+        comment = Record(id=self.store.next_id(), author=author.login, body=body, created=self.clock())
         ticket.comments.append(comment)
         return comment
 
@@ -205,8 +198,7 @@ class PracticeForge(PracticeRuns):
         return self._issue(self.ticket(number))
 
     def _issue(self, ticket: Record) -> Issue:
-        insider = ACCOUNTS[ticket.author].may_write
-        return Issue(**_shown(Issue, ticket, url=self.page(ticket), insider=insider))
+        return Issue(**self._fields(Issue, ticket, insider=ACCOUNTS[ticket.author].may_write))
 
     def file_issue(self, title: str, body: str, labels: Collection[str] = (), assignee: str = "") -> Issue:
         return self._issue(self._create(title=self.public(title), body=self.public(body), labels=sorted(labels)))
@@ -222,11 +214,11 @@ class PracticeForge(PracticeRuns):
 
     def rerun_failed(self, run_id: int) -> None:
         run = self.record(run_id)
-        if self.conclusion(run) in (None, "success"):
+        if self.conclusion(run) in ("", "success"):
             raise PracticeRefusal("This workflow run has not ended, or has no failed jobs to rerun", 403)
         self.repeat(run)
 
-    def start_run(self, ticket: Record, fates: Mapping[str, str] = NORMAL) -> bool:
+    def start_run(self, ticket: Record) -> bool:
         """Mirror the head of a pull request and test its merge commit; return False if that was done before."""
         mirror, earlier = f"pull-request/{ticket.number}", self._runs_of(ticket)
         if self.home.tip(mirror) == ticket.head_sha and any(run.head_sha == ticket.head_sha for run in earlier):
@@ -234,18 +226,17 @@ class PracticeForge(PracticeRuns):
         for run in earlier:
             self.stop(run)
         self.home.git("update-ref", f"refs/heads/{mirror}", ticket.head_sha)
-        self.merge(ticket)
         self.start(
-            self.clock(), fates if ticket.mergeable else {"configure": "conflict"}, pull=ticket.number,
-            title=ticket.title, head_sha=ticket.head_sha, head_branch=mirror, event="push", labels=[*ticket.labels],
-            merge_sha=ticket.merge_commit or ticket.head_sha, base_sha=ticket.merge_of.split()[0],
+            self.clock(), pull=ticket.number, title=ticket.title, head_sha=ticket.head_sha, head_branch=mirror,
+            event="push", labels=[*ticket.labels], merge_sha=self.merge(ticket) or ticket.head_sha,
+            base_sha=self.base(ticket),
         )  # fmt: skip
         return True
 
     def _queue(self, branch: str, number: int, tip: str, base: str, began: float) -> None:
         """Test a merged commit, as the merge queue does before it moves the branch to it."""
         self.start(
-            began, NORMAL, pull=number, title=ci.WORKFLOW, head_sha=tip, event="merge_group", labels=[],
+            began, pull=number, title=ci.WORKFLOW, head_sha=tip, event="merge_group", labels=[],
             head_branch=f"gh-readonly-queue/{branch}/pr-{number}-{base}", merge_sha=tip, base_sha=base,
         )  # fmt: skip
 
@@ -262,11 +253,9 @@ class PracticeForge(PracticeRuns):
         """Write a new issue or pull request, with the next number if it is 0."""
         if not number:
             number = self.store.state.last_number = self.store.state.last_number + 1
-        ticket = Record(
-            number=number, author=self.account.login, created=self.clock(), state="open", labels=[], comments=[],
-            events=[], base_ref="", head_ref="", merged=False, merge_commit=None, merge_of="", mergeable=None,
-        )  # fmt: skip
-        vars(ticket).update(values)
+        known = {"author": self.account.login, "created": self.clock(), "state": "open", "base_ref": "", "head_ref": ""}
+        known |= {"labels": [], "comments": [], "events": [], "merged": False, "merge_commit": None}
+        ticket = Record(number=number, **known | values)
         self.store.state.tickets.append(ticket)
         return ticket
 
@@ -312,20 +301,15 @@ class PracticeForge(PracticeRuns):
         if ticket.base_ref:
             self.home.git("update-ref", "-d", f"refs/heads/pull-request/{ticket.number}")
 
-    def merge(self, ticket: Record) -> bool:
-        """Compute the merge commit of a pull request; return False if that was done before."""
-        base, before = self.base(ticket), ticket.merge_of
-        ticket.merge_of = f"{base} {ticket.head_sha}"
-        if ticket.merge_of == before:
-            return False
-        ticket.merge_commit = self.home.merge(base, ticket.head_sha)
-        ticket.mergeable = ticket.merge_commit is not None
-        if ticket.mergeable:
-            self.home.git("update-ref", f"refs/pull/{ticket.number}/merge", ticket.merge_commit)
-        return True
+    def merge(self, ticket: Record) -> str | None:
+        """Return the merge commit of an open pull request as it is now; None for a conflict."""
+        commit = git.merge(self.home, self.base(ticket), ticket.head_sha)
+        if commit and commit != ticket.merge_commit:
+            self.home.git("update-ref", f"refs/pull/{ticket.number}/merge", commit)
+        ticket.merge_commit = commit
+        return commit
 
-
-def _shown(kind: type[Pull] | type[Issue], ticket: Record, **values: object) -> dict[str, Any]:
-    """Return the fields of an object of the port that is made from a ticket."""
-    known = {**vars(ticket), "labels": frozenset(ticket.labels), **values}
-    return {field.name: known[field.name] for field in fields(kind)}
+    def _fields(self, kind: type[Pull] | type[Issue], ticket: Record, **values: object) -> dict[str, Any]:
+        """Return the fields of an object of the port that is made from a ticket."""
+        known = {**vars(ticket), "labels": frozenset(ticket.labels), "url": self.page(ticket), **values}
+        return {field.name: known[field.name] for field in fields(kind)}

@@ -49,28 +49,27 @@ class BareRepository:
         except OSError:
             return self.resolve(f"refs/heads/{branch}")
 
-    def merge(self, base: str, head: str) -> str | None:
-        """Return the synthetic merge commit of a pull request, or None for a conflict.
-
-        The same two commits always give the same merge commit: its dates are those of the head.
-        """
-        tree = self.tried("merge-tree", "--write-tree", base, head)
-        if tree is None:
-            return None
-        text = _MERGED.format(tree=tree, base=base, head=head, when=self.show(head, "%ct +0000"))
-        return self.git("hash-object", "-t", "commit", "-w", "--stdin", stdin=text)
-
     def contains(self, branch: str, commit: str) -> bool:
         """Return True if a commit is in the history of a branch."""
         return self.tried("merge-base", "--is-ancestor", commit, branch) is not None
 
-    def show(self, sha: str, form: str) -> str:
-        """Return a commit in git's format, such as ``%B``."""
-        return self.git("show", "--no-patch", "--no-show-signature", f"--format={form}", sha)
-
     def log(self, base: str, head: str) -> list[str]:
         """Return the commits in the history of the head that are not in that of the base, oldest first."""
         return self.git("rev-list", "--reverse", f"{base}..{head}").split()
+
+
+@lru_cache(maxsize=64)
+def merge(repository: BareRepository, base: str, head: str) -> str | None:
+    """Return the synthetic merge commit of a pull request, or None for a conflict.
+
+    The same two commits always give the same merge commit: its dates are those of the head.
+    """
+    tree = repository.tried("merge-tree", "--write-tree", base, head)
+    if tree is None:
+        return None
+    when = repository.git("show", "--no-patch", "--no-show-signature", "--format=%ct +0000", head)
+    text = _MERGED.format(tree=tree, base=base, head=head, when=when)
+    return repository.git("hash-object", "-t", "commit", "-w", "--stdin", stdin=text)
 
 
 @lru_cache(maxsize=64)

@@ -16,7 +16,7 @@ from runbook_lib.text.recipes import file_names
 from runbook_lib.world.git.command import git
 
 #: Incremented whenever a commit of the template or the form of the state changes; a world records its version.
-VERSION = 9
+VERSION = 10
 
 _AUTHOR = "Practice Maintainers <maintainers@practice.invalid>"
 _FIRST_DAY = 1772445600  # 2026-03-02 10:00 UTC, a Monday

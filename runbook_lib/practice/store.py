@@ -1,4 +1,4 @@
-"""The accounts of the practice forge, and its state: one SQLite file, which every process opens for itself.
+"""The accounts of the practice forge, and the state of practice: one SQLite file, which every process opens for itself.
 
 The state is a JSON document, and a write is a transaction.  What a run of CI will do is written down when it starts,
 and how far it is follows from the clock: a process can end at any moment, and another one goes on.
@@ -23,10 +23,13 @@ CI_SECONDS = 1000.0
 #: GitHub's IDs exceed 32 bits; so must these, or a client that truncates them would not fail here.
 FIRST_ID = 5_000_000_000
 _PATIENCE = 60.0  # seconds to wait for a transaction of another process
-_TABLE = "BEGIN IMMEDIATE; CREATE TABLE IF NOT EXISTS state (body TEXT NOT NULL); COMMIT"
+# It must survive the end of its process, at any moment, but not that of the machine.
+_SET_UP = """\
+PRAGMA synchronous = OFF;
+BEGIN IMMEDIATE; CREATE TABLE IF NOT EXISTS state (id INTEGER PRIMARY KEY, body TEXT NOT NULL); COMMIT"""
 
 T = TypeVar("T")
-#: An issue, a pull request, a comment, a run or an attempt of one, in the state.
+#: An issue, a pull request, a comment, a run or a pipeline, in the state.
 Record = SimpleNamespace
 
 
@@ -51,15 +54,14 @@ ACCOUNTS = {account.login: account for account in (ENGINEER, COPY_PR_BOT, _TEST_
 class Store:
     """The state, which ``transaction`` gives to one caller at a time.  Raises sqlite3.DatabaseError for another file.
 
-    ``tickets`` are the issues and the pull requests, which share one series of numbers, and ``runs`` those of CI; all
-    times are in seconds since 1970.
+    ``tickets`` are the issues and the pull requests, which share one series of numbers, ``runs`` those of CI, and
+    ``pipelines`` those of the second CI; all times are in seconds since 1970.
     """
 
     def __init__(self, path: Path) -> None:
-        self._lock, self._entered = threading.RLock(), False
+        self._lock = threading.RLock()
         self._db = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
-        # It must survive the end of its process, at any moment, but not that of the machine.
-        self._db.executescript(f"PRAGMA synchronous = OFF; {_TABLE}")
+        self._db.executescript(_SET_UP)
         self.state = Record()
 
     @contextmanager
@@ -69,42 +71,39 @@ class Store:
         Raises Unreachable if the file cannot be read or written.
         """
         with self._lock:
-            if self._entered:
+            if self._db.in_transaction:
                 yield self.state
                 return
             try:
                 self._db.execute("BEGIN IMMEDIATE")
-                self._entered = True
                 with self._db:  # commits, or rolls back
-                    before = self._read()
+                    (before,) = self._db.execute("SELECT body FROM state").fetchone() or ("",)
+                    self.state = json.loads(before or _new(), object_hook=lambda fields: Record(**fields))
                     yield self.state
                     if (after := json.dumps(self.state, default=vars)) != before:
-                        self._db.execute("DELETE FROM state")
-                        self._db.execute("INSERT INTO state VALUES (?)", (after,))
+                        self._db.execute("REPLACE INTO state VALUES (1, ?)", (after,))
             except sqlite3.OperationalError as error:
                 raise Unreachable(f"The practice forge failed: {error}.", "Run the same command again.") from error
-            finally:
-                self._entered = False
-
-    def _read(self) -> str:
-        row = self._db.execute("SELECT body FROM state").fetchone()
-        if row is None:
-            self.state = Record(
-                clock=time.time(), ci_seconds=CI_SECONDS, last_number=9, last_comment=FIRST_ID, tickets=[], runs=[]
-            )  # fmt: skip
-            return ""
-        self.state = json.loads(row[0], object_hook=lambda fields: Record(**fields))
-        return str(row[0])
 
     def advance(self, seconds: float, at_least: float = 0.0) -> None:
         """Move the stored clock on, and to this moment if it is later."""
         with self.transaction() as state:
             state.clock = max(state.clock + seconds, at_least)
 
+    def next_id(self) -> int:
+        """Return the next ID of a run, a job or a comment, in a transaction."""
+        self.state.last_id += 1
+        return int(self.state.last_id)
+
     def close(self) -> None:
         """Close the file after the transaction that is in progress."""
         with self._lock:
             self._db.close()
+
+
+def _new() -> str:
+    state = {"clock": time.time(), "ci_seconds": CI_SECONDS, "last_number": 9, "last_id": FIRST_ID}
+    return json.dumps({**state, "tickets": [], "runs": [], "pipelines": []})
 
 
 def transactions(kind: type[T]) -> type[T]:

@@ -63,7 +63,9 @@ class PracticeWorld:
         """Return the second CI."""
         from runbook_lib.practice.second_ci import PracticeSecondCi  # its models take long to import
 
-        return PracticeSecondCi(REPOSITORY, self.home / REMOTE, self.home / COPY, (self.pages / "commit").as_uri())
+        return PracticeSecondCi(
+            self.store, REPOSITORY, self.home / REMOTE, self.home / COPY, (self.pages / "commit").as_uri()
+        )
 
     def sleep(self, seconds: float) -> None:
         """Move the clock on."""

@@ -48,7 +48,7 @@ def write_report(folder: Path, run: Mapping[str, Any]) -> None:
     body = f"<h1>{html.escape(title)}</h1>\n{_summary(folder, run)}\n{_cells(folder / EXECUTED)}"
     if run["bump"]["practice"]:
         body = link_pages(body, folder, lambda page: quote(page.as_posix()))
-    _write(folder / REPORT, title, body)
+    write(folder / REPORT, page(title, body))
 
 
 def link_pages(markup: str, folder: Path, address: Callable[[Path], str]) -> str:
@@ -69,10 +69,10 @@ def link_pages(markup: str, folder: Path, address: Callable[[Path], str]) -> str
     return _TAG_OR_FILE.sub(link, markup)
 
 
-def _write(file: Path, title: str, body: str) -> None:
+def page(title: str, body: str) -> bytes:
+    """Return a page for people, in the frame of all of them."""
     frame = Template(files(__package__).joinpath("templates/page.html").read_text("utf-8"))
-    page = frame.substitute(title=html.escape(title), body=body)
-    write(file, visible(page).encode("utf-8", "xmlcharrefreplace"))
+    return visible(frame.substitute(title=html.escape(title), body=body)).encode("utf-8", "xmlcharrefreplace")
 
 
 def _summary(folder: Path, run: Mapping[str, Any]) -> str:
@@ -207,4 +207,4 @@ def write_index(file: Path, bumps: Mapping[str, Sequence[tuple[Path, Mapping[str
             body += f'<li><a href="{quote(report.as_posix())}">{name}</a>: {html.escape(display.mark(run["state"]))}. '
             body += f"{display.linked(sentence)}</li>\n"
         body += "</ul>\n"
-    _write(file, "Base image bumps", body)
+    write(file, page("Base image bumps", body))

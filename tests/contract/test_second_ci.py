@@ -10,6 +10,7 @@ from gitlab_project import TOKEN, GitLabServer
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice import seed
 from runbook_lib.practice.second_ci import PracticeSecondCi
+from runbook_lib.practice.store import Store
 from runbook_lib.world.gitlab.client import GitLab
 from runbook_lib.world.gitlab.models import NoSuchRef
 from runbook_lib.world.ports import SecondCi
@@ -47,7 +48,8 @@ class Place:
 @pytest.fixture(params=["practice", "real"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     seed.create(tmp_path / "remote.git", tmp_path / "checkout", tmp_path / "gitlab.git")
-    practised = PracticeSecondCi(REPOSITORY, tmp_path / "remote.git", tmp_path / "gitlab.git", "http://127.0.0.1:1/c")
+    store, pages = Store(tmp_path / "forge.sqlite"), "http://127.0.0.1:1/c"
+    practised = PracticeSecondCi(store, REPOSITORY, tmp_path / "remote.git", tmp_path / "gitlab.git", pages)
     if request.param == "practice":
         return Place(tmp_path, practised, Web())
     server, env = GitLabServer(practised), {"GITLAB_TOKEN": TOKEN, "GITLAB_PROJECT": REPOSITORY}

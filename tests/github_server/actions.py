@@ -8,12 +8,12 @@ from werkzeug.wrappers import Response
 
 from github_server import shapes
 from github_server.api import ApiCall, Route, ServedForge
-from runbook_lib.practice.runs import LIFETIME
+from runbook_lib.practice.runs import ARTIFACTS
 from runbook_lib.practice.store import COPY_PR_BOT, Record
 from runbook_lib.world.github.models import Artifact
 
-#: Seconds for which a download URL is valid.
-_ADDRESS_LIFETIME = 60.0
+#: Seconds for which a download URL is valid, and an artifact is kept.
+_ADDRESS_LIFETIME, _LIFETIME = 60.0, 90 * 86400.0
 
 
 def _list_runs(call: ApiCall) -> Response:
@@ -42,11 +42,11 @@ def _rerun_failed_jobs(call: ApiCall, run_id: int) -> Response:
 
 
 def _artifact(call: ApiCall, shown: Artifact) -> shapes.Json:
-    job = call.hub.find(shown.id)
-    data, created = call.hub.archive(job), job.job.ends
+    job = call.hub.find(shown.id - ARTIFACTS)
     return shapes.shape(
-        call.hub, "artifact", job.run, id=shown.id, run=job.run.id, size=shown.size, name=shown.name,
-        created=created, expires=created + LIFETIME, expired=shown.expired, sha256=hashlib.sha256(data).hexdigest(),
+        call.hub, "artifact", call.hub.record(job.run), id=shown.id, run=job.run, size=shown.size, name=shown.name,
+        created=job.ends, expires=job.ends + _LIFETIME, expired=shown.expired,
+        sha256=hashlib.sha256(call.hub.archive(job)).hexdigest(),
     )  # fmt: skip
 
 
@@ -84,7 +84,7 @@ _DEPLOYMENT_STATES = {"success": "success", "failure": "failure", "cancelled": "
 
 def _list_deployment_statuses(call: ApiCall, deployment_id: int) -> Response:
     hub, run = call.hub, call.hub.record(deployment_id)
-    ended = [hub.show(it).conclusion for it in hub.listed(run) if it.job.kind == "queue"]
+    ended = [hub.show(it).conclusion for it in hub.listed(run) if it.kind == "queue"]
     statuses = [_DEPLOYMENT_STATES[conclusion] for conclusion in ended if conclusion]
     return call.page(statuses, lambda status: _deployment(hub, run, "deployment_status", status))
 

@@ -63,10 +63,9 @@ def _create_pull(call: ApiCall) -> Response:
 
 def _get_pull(call: ApiCall, pull_number: int) -> Response:
     """Show a pull request; GitHub computes its merge on the first request, and shows it from the second on."""
-    pull = call.hub.ticket(pull_number, is_pull=True)
-    before = Record(**vars(pull) | {"mergeable": None})
-    is_new = pull.state == "open" and call.hub.merge(pull)
-    return json_response(shapes.pull_in_full(call.hub, before if is_new else pull))
+    shown = call.hub.pull(pull_number)
+    ticket = call.hub.ticket(pull_number)
+    return json_response(shapes.pull_in_full(call.hub, ticket, shown.mergeable))
 
 
 def _update_pull(call: ApiCall, pull_number: int) -> Response:

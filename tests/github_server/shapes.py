@@ -179,11 +179,12 @@ def pull(hub: ServedForge, ticket: Record, kind: str = "pull", **values: object)
     return _ticket(hub, kind, ticket, head=head, base=_side(hub, hub.owner, ticket.base_ref, ticket.base_sha), **values)
 
 
-def pull_in_full(hub: ServedForge, ticket: Record) -> Json:
+def pull_in_full(hub: ServedForge, ticket: Record, mergeable: bool | None = None) -> Json:
     """Return a pull request on its own."""
     patches = hub.files(ticket.number).values()
     return pull(
-        hub, ticket, "pull_in_full", is_merged=ticket.merged, mergeable_state=_mergeable_state(ticket),
+        hub, ticket, "pull_in_full", is_merged=ticket.merged, mergeable=mergeable,
+        mergeable_state=_mergeable_state(ticket, mergeable),
         from_fork=ticket.head_owner != hub.owner, commits=len(hub.home.log(ticket.base_sha, ticket.head_sha)),
         changed_files=len(patches), additions=_lines(patches, "+"), deletions=_lines(patches, "-"),
     )  # fmt: skip
@@ -194,10 +195,10 @@ def _lines(patches: Iterable[str], sign: str) -> int:
     return sum(line.startswith(sign) for patch in patches for line in patch.splitlines())
 
 
-def _mergeable_state(ticket: Record) -> str:
-    if ticket.mergeable is None:
+def _mergeable_state(ticket: Record, mergeable: bool | None) -> str:
+    if mergeable is None:
         return "unknown"
-    if not ticket.mergeable:
+    if not mergeable:
         return "dirty"
     return "draft" if ticket.draft else "clean"
 
@@ -239,8 +240,8 @@ def run(hub: ServedForge, run: Record) -> Json:
         previous = f"{api_url(hub)}/actions/runs/{run.id}/attempts/{len(attempts) - 1}"
     actor = user(hub, COPY_PR_BOT.login)
     values = head | {"head_author": head["author"]} | vars(run) | {
-        "attempt": len(attempts), "started": attempts[-1].started, "status": shown.status,
-        "conclusion": shown.conclusion or None, "updated": attempts[-1].started,
+        "attempt": len(attempts), "started": attempts[-1], "status": shown.status,
+        "conclusion": shown.conclusion or None, "updated": attempts[-1],
         "workflow_path": _WORKFLOW_PATH, "suite": run.id + 1, "suite_node": _node_id("CS", run.id + 1),
         "actor": actor, "triggering_actor": actor, "previous_attempt": previous, "run_number": run.id % 1000,
         "repository": repository(hub, hub.owner),
@@ -250,12 +251,13 @@ def run(hub: ServedForge, run: Record) -> Json:
 
 def job(hub: ServedForge, shown: WorkflowJob) -> Json:
     """Return a job; one that was skipped had no runner."""
-    listed = hub.find(shown.id)
+    job = hub.find(shown.id)
+    run = hub.record(job.run)
     runner = None if shown.conclusion == "skipped" else f"{shown.runners[0]}-practice"
     assert shown.started
     values: Json = vars(shown) | {
-        "run": listed.run.id, "attempt": listed.attempt, "labels": [*shown.runners], "steps": [],
-        "head_sha": listed.run.head_sha, "head_branch": listed.run.head_branch, "kind": listed.job.kind,
+        "run": job.run, "attempt": job.attempt, "labels": [*shown.runners], "steps": [],
+        "head_sha": run.head_sha, "head_branch": run.head_branch, "kind": job.kind,
         "conclusion": shown.conclusion or None, "created": shown.started.timestamp(), "runner": runner,
         "started": shown.started.timestamp(), "completed": shown.completed and shown.completed.timestamp(),
         "runner_id": 1 if runner else None, "runner_group": "practice" if runner else None,

@@ -25,8 +25,8 @@ from runbook_lib.golden.step import GoldenStep
 from runbook_lib.model import Plan, Round
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice import ci, values
+from runbook_lib.practice.ci import Job
 from runbook_lib.practice.forge import PracticeForge
-from runbook_lib.practice.runs import ListedJob
 from runbook_lib.record import decisions
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.recipes.file_names import FOLDER, baseline_of
@@ -103,12 +103,12 @@ def rewrite(monkeypatch: pytest.MonkeyPatch, case: str, change: Callable[[dict[s
     """Change the golden values in the artifacts of a test."""
     whole = PracticeForge.archive
 
-    def rewritten(forge: PracticeForge, listed: ListedJob) -> bytes:
-        job, out = listed.job, io.BytesIO()
-        with zipfile.ZipFile(io.BytesIO(whole(forge, listed))) as old, zipfile.ZipFile(out, "w") as new:
+    def rewritten(forge: PracticeForge, job: Job) -> bytes:
+        out = io.BytesIO()
+        with zipfile.ZipFile(io.BytesIO(whole(forge, job))) as old, zipfile.ZipFile(out, "w") as new:
             for name in old.namelist():
                 data = old.read(name)
-                if name.startswith("golden_values") and job.test_case == case:
+                if name.startswith("golden_values") and job.test.endswith(f"/{case}"):
                     values = json.loads(data)
                     change(values)
                     data = json.dumps(values).encode()
@@ -324,9 +324,9 @@ def test_the_values_of_a_forks_run_are_refused(at: World, monkeypatch: pytest.Mo
 def test_a_missing_file_fails_the_step_and_the_rest_is_refreshed(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = PracticeForge.archive
 
-    def torn(forge: PracticeForge, listed: ListedJob) -> bytes:
-        data = whole(forge, listed)
-        return data[: len(data) // 2] if listed.job.test_case == "gpt3_moe_mcore_te_ep8" else data
+    def torn(forge: PracticeForge, job: Job) -> bytes:
+        data = whole(forge, job)
+        return data[: len(data) // 2] if job.test == "moe/gpt3_moe_mcore_te_ep8" else data
 
     monkeypatch.setattr(PracticeForge, "archive", torn)
     ran = step05(at, mode="local")

@@ -107,11 +107,11 @@ def at(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     for name in ("checkout/.git/config", "gitlab.git/config", "gitlab.git/objects/info/alternates"):
         (home / name).write_text((home / name).read_text().replace(str(prepared), str(home)))
     now, copy = [START], home / "gitlab.git"
-    practised = PracticeSecondCi(REPOSITORY, home / "remote.git", copy, "http://127.0.0.1/commit")
-    scripted = Faulty(GitLabServer(practised))
     with ExitStack() as undo:
         store = Store(home / "forge.sqlite")
         undo.callback(store.close)
+        practised = PracticeSecondCi(store, REPOSITORY, home / "remote.git", copy, "http://127.0.0.1/commit")
+        scripted = Faulty(GitLabServer(practised))
         yield At(World(home, Controls(forge_of(store, home, lambda: now[0])), now, undo), copy, scripted, practised)
 
 
