@@ -28,7 +28,6 @@ ANSWER = {
         "cuDNN": "9.20.0",
         "NCCL": "2.29.7",
         "Transformer Engine": "2.14.0",
-        "GPUs": "0",
     },
     "problems": {},
 }

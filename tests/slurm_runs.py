@@ -1,13 +1,15 @@
 """Jobs in a folder, submitted and followed."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from runbook_lib.compute.slurm import jobs
 from runbook_lib.compute.slurm.batch_files import job_files
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.jobs import SlurmJob
+from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.workloads import Workload
 
@@ -34,8 +36,8 @@ def plan(base: Path, scripts: Mapping[str, str], nodes: int = 1) -> Planned:
     for name, script in scripts.items():
         quoted = script.replace("{", "{{").replace("}", "}}")
         test = Workload("r.yaml", "gpt", name, "dev", "dgx_h100", ("mr",), nodes, 2, 600, quoted)
-        job = jobs.of_folder(test, base / test.name / "1")
-        planned.append((job, job_files(test, None, site, job.folder, base / "tree.tar")))
+        job = jobs.of_folder(SelectedTest(test, golden={"golden.json": None}), base / test.name / "1")
+        planned.append((job, job_files(job.entry, site, job.folder, base / "tree.tar")))
     return planned
 
 
@@ -44,15 +46,19 @@ def run(
     until: Callable[[tuple[SlurmJob, ...]], bool] = lambda found: all(job.over for job in found),
 ) -> dict[str, SlurmJob]:  # fmt: skip
     """Submit what has no ID yet and follow it until it is so, by default to the end."""
-    known = [jobs.of_folder(job.test, job.folder) for job, _ in planned]
-    new = [(job, texts) for job, (_, texts) in zip(known, planned, strict=True) if job.id is None]
-    started = [*(job for job in known if job.id is not None), *(jobs.submit(slurm, new, sleep=nap) if new else ())]
-    expected = {job.test.name: ("golden.json",) for job in started}
+    known = [jobs.of_folder(job.entry, job.folder) for job, _ in planned]
+    new = [pair for job, pair in zip(known, planned, strict=True) if job.id is None]
+    started = [*(job for job in known if job.id is not None), *(submit(slurm, new, sleep=nap) if new else ())]
     limit = time.monotonic() + 180
-    while not until(found := jobs.poll(slurm, started, expected, early=early)):
+    while not until(found := jobs.poll(slurm, started, early=early)):
         assert time.monotonic() < limit, found
         nap(0)
-    return {job.test.case: job for job in found}
+    return {job.entry.test.case: job for job in found}
+
+
+def submit(slurm: Slurm, planned: Planned, **time: Any) -> Iterator[SlurmJob]:
+    texts = {job.folder: texts for job, texts in planned}
+    return jobs.submit(slurm, [job for job, _ in planned], lambda job: texts[job.folder], **time)
 
 
 def nap(_: float) -> None:

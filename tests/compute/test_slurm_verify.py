@@ -63,7 +63,7 @@ class World:
         carry_out(record, plan, outside, shown.append)
         lines = (folder / "contributions.jsonl").read_text().splitlines()
         self.shown = "".join(view.text for view in shown if hasattr(view, "text"))
-        outcomes = {outcome.job.test.case: outcome for outcome in read_outcomes(facts)} if facts.tests else {}
+        outcomes = {outcome.job.entry.test.case: outcome for outcome in read_outcomes(facts)} if facts.tests else {}
         return outcomes, [json.loads(line) for line in lines]
 
     def cancel(self, tests: str) -> tuple[dict[str, MatrixOutcome], list[dict[str, Any]]]:
@@ -85,7 +85,7 @@ def sentences(kind: str, entries: list[dict[str, Any]]) -> list[str]:
 
 
 def cases(plan: SlurmFacts) -> list[str]:
-    return [job.test.case for job, _ in plan.new]
+    return [job.entry.test.case for job in plan.new]
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +264,7 @@ def test_a_running_test_is_not_submitted_again_and_all_attempts_are_cancelled(wo
     for marker in (note, note.with_name("started")):  # as if the run was killed before it wrote the ID
         marker.unlink()
     (note.parents[1] / "2").mkdir()  # a newer attempt, which was not submitted
-    assert [job.folder.name for job, _ in world.plan(tests="hang").new] == ["1"]
+    assert [job.folder.name for job in world.plan(tests="hang").new] == ["1"]
     outcomes, entries = world.cancel("hang")
     assert (outcomes["hang"].job.word, len(of("effect", entries))) == ("cancelled", 1)
     assert note.exists()

@@ -74,9 +74,6 @@ def test_differences_are_named(found, name, verdict, wrong):
 def test_problems_are_quoted_from_the_image():
     judged = {it.name: it for it in smoke.judge(CLAIMS, said({"PyTorch": "ImportError: libcupti.so"}, PyTorch=""))}
     assert judged["PyTorch"].row["note"] == "ImportError: libcupti.so."
-    engine = smoke.judge(CLAIMS, said({"import of Transformer Engine": "OSError: libcuda.so.1"}))[-1]
-    assert engine.verdict == "as claimed"
-    assert engine.row["note"].startswith("Its import failed: OSError: libcuda.so.1. This is expected without a GPU")
 
 
 @pytest.mark.parametrize(
@@ -94,14 +91,10 @@ def test_versions_are_one_as_far_as_both_tell(one, other, same):
 # -- the program -----------------------------------------------------------------------------------------------------
 
 
-def run(tmp_path, torch: str | None, engine: str | None) -> dict[str, smoke.CheckedVersion]:
+def run(tmp_path, torch: str | None) -> dict[str, smoke.CheckedVersion]:
     if torch is not None:
         (tmp_path / "torch.py").write_text(torch)
-    if engine is not None:
-        (tmp_path / "transformer_engine").mkdir()
-        (tmp_path / "transformer_engine/__init__.py").touch()
-        (tmp_path / "transformer_engine/pytorch.py").write_text(engine)
-        (tmp_path / "transformer_engine-2.14.0.dist-info").mkdir()
+        (tmp_path / "transformer_engine-2.14.0.dist-info").mkdir(exist_ok=True)
         (tmp_path / "transformer_engine-2.14.0.dist-info/METADATA").write_text(
             "Metadata-Version: 2.1\nName: transformer_engine\nVersion: 2.14.0\n"
         )
@@ -116,7 +109,6 @@ class version: cuda = "13.2"
 class cuda:
     class nccl:
         version = staticmethod(lambda: (2, 29, 7))
-    device_count = staticmethod(lambda: 0)
 class backends:
     class cudnn:
         version = staticmethod(lambda: 92000)
@@ -125,14 +117,13 @@ __version__ = "2.12.0a0+0291f96.nv26.4"
 
 
 def test_the_program_reads_the_versions(tmp_path):
-    found = run(tmp_path, TORCH, "")
+    found = run(tmp_path, TORCH)
     assert {(it.verdict, it.problem) for it in found.values()} == {("as claimed", "")}
 
 
 def test_the_program_reports_failed_imports_and_what_is_missing(tmp_path):
-    found = run(tmp_path, None, None)
+    found = run(tmp_path, None)
     assert {it.name for it in found.values() if it.verdict == "not found"} == set(found) - {"Python"}
-    found = run(tmp_path, "raise ImportError('libcudart.so.13')", "raise OSError('libcuda.so.1')")
+    found = run(tmp_path, "raise ImportError('libcudart.so.13')")
     assert found["PyTorch"].problem == found["CUDA"].problem == "ImportError: libcudart.so.13."
-    assert "Its import failed: OSError: libcuda.so.1." in found["Transformer Engine"].problem
     assert found["Python"].verdict == "as claimed"

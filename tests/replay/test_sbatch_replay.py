@@ -50,7 +50,7 @@ def rendered(prepared: list[SelectedTest]) -> dict[str, tuple[str, str, str]]:
     made = {}
     for entry in prepared:
         folder, tree = Path("/shared/results", entry.test.name, "1"), Path("/shared/results/tree.tar")
-        batch, task, script = job_files(entry.test, entry.connections, SITE, folder, tree).values()
+        batch, task, script = job_files(entry, SITE, folder, tree).values()
         made[entry.test.name] = (batch, task, script)
     return made
 

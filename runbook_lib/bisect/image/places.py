@@ -98,16 +98,16 @@ class SlurmPlace:
 
     def finish(self, run: LedgerRun, restored: Overlays, folder: Path) -> str:
         """Submit a run as a job unless that was done before, and wait until it ends.  Return why it has no value."""
-        job = jobs.of_folder(self.test.test, folder)
-        if job.id is None:
-            (job,) = jobs.submit(self.slurm, [(job, self._files(run, restored, folder))])  # unless Slurm knows its name
+        job = jobs.of_folder(self.test, folder)
+        if job.id is None:  # Slurm may know its name
+            (job,) = jobs.submit(self.slurm, [job], lambda job: self._files(run, restored, job.folder))
 
         def pause(seconds: float) -> None:
             deadline = time.monotonic() + seconds
             while job.code is None and time.monotonic() < deadline:
                 time.sleep(0.2)
 
-        (job,) = jobs.follow(self.slurm, [job], {}, wait=True, sleep=pause)
+        (job,) = jobs.follow(self.slurm, [job], wait=True, sleep=pause)
         if not job.over:
             raise Unreachable(f"Job {job.id} is still {job.word}.", "Run the same command again to continue.")
         if job.state == "TIMEOUT":
@@ -117,13 +117,12 @@ class SlurmPlace:
 
     def _files(self, run: LedgerRun, restored: Overlays, folder: Path) -> Mapping[Path, str]:
         script = overlays.script(restored, str(self.folder / "overlays")).replace("{", "{{").replace("}", "}}")
-        test = self.test.test
-        test = replace(test, script=script + test.script, time_limit=self.request.minutes * 60)
+        test = replace(self.test.test, script=script + self.test.test.script, time_limit=self.request.minutes * 60)
         image = run.image
         if "@" in image:  # Enroot does not accept digests
             image = f"{image.partition('@')[0]}:{run.point.tag}"
         site = replace(self.request.site, image=WorkImage.parse(image).enroot_address)
-        return job_files(test, self.test.connections, site, folder, self.tree)
+        return job_files(replace(self.test, test=test), site, folder, self.tree)
 
 
 def judge(request: BisectRequest, run: LedgerRun, restored: Overlays, folder: Path, problem: str) -> LedgerRun:

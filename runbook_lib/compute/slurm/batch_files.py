@@ -13,11 +13,9 @@ from importlib import resources
 from pathlib import Path
 
 from runbook_lib.compute.parallelism import VARIABLE
+from runbook_lib.compute.slurm.selection import INSIDE, SelectedTest
 from runbook_lib.compute.slurm.site import Site
-from runbook_lib.compute.workloads import Workload
 
-#: The folder in which the scripts of the recipes expect the checkout.
-INSIDE = "/opt/megatron-lm"
 #: The batch file's name.
 BATCH = "job.sbatch"
 #: Options by which a user decides how a node's processors are shared.
@@ -37,13 +35,13 @@ def job_name(folder: Path) -> str:
     return f"runbook-{folder.parent.name[:100]}-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
 
 
-def job_files(test: Workload, connections: int | None, site: Site, folder: Path, tree: Path) -> dict[Path, str]:
+def job_files(entry: SelectedTest, site: Site, folder: Path, tree: Path) -> dict[Path, str]:
     """Return the files of a test's job, by path, the batch file first.
 
     ``folder`` is for its results, ``tree`` the archive of the tested commit, which containers unpack.  Raises
     CannotTell for a field of the recipe's script without a value.
     """
-    gpus, session = site.gpus_for(test), site.session
+    test, session, gpus = entry.test, site.session, site.gpus_for(entry.test)
     directives = {
         "job-name": job_name(folder), "nodes": str(test.nodes), "ntasks-per-node": "1",
         "gpus-per-node": str(gpus) if site.gpus else "", "time": _time(test.time_limit),
@@ -61,7 +59,7 @@ def job_files(test: Workload, connections: int | None, site: Site, folder: Path,
     enter = f"cd {shlex.quote(site.checkout)}"
     if site.image:
         enter = _UNPACK.format(tree=shlex.quote(str(tree)))
-    variable = f"unset {VARIABLE}" if connections is None else f"export {VARIABLE}={connections}"
+    variable = f"unset {VARIABLE}" if entry.connections is None else f"export {VARIABLE}={entry.connections}"
     task = _fill(
         "task.sh", TEST=" ".join(f"{test}, from {test.recipe}".split()),
         CONNECTIONS=variable, FOLDER=shlex.quote(str(folder)), ENTER=enter,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from runbook_lib.compute.slurm.batch_files import BATCH, job_name
 from runbook_lib.compute.slurm.client import OVER, QueuedJob, Slurm
-from runbook_lib.compute.workloads import Workload
+from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.golden.values import MAX_BYTES, BadGoldenFile, parse
 from runbook_lib.world.machine import files
 from runbook_lib.world.transport import polling
@@ -46,15 +46,16 @@ class SlurmJob:
     """An attempt of a test, with the folder of its results and its state at the last poll.
 
     ``id`` is None before it is submitted.  ``state`` is Slurm's word, GONE, or empty if the queue does not list it yet.
-    ``early``: it was cancelled because its golden values were complete.
     """
 
-    test: Workload
+    entry: SelectedTest
     folder: Path
     id: int | None = None
     state: str = ""
     reason: str = ""
-    early: bool = False
+
+    def __str__(self) -> str:
+        return str(self.entry.test)
 
     @property
     def name(self) -> str:
@@ -74,21 +75,20 @@ class SlurmJob:
     @property
     def word(self) -> str:
         """The state in plain words."""
-        if self.early:
-            return "ended early"
         return _WORDS.get(self.state, self.state.lower().replace("_", " "))
 
 
-def attempts(results: Path, test: Workload) -> tuple[SlurmJob, ...]:
+def attempts(results: Path, entry: SelectedTest) -> tuple[SlurmJob, ...]:
     """Return the attempts of a test, the oldest first; only the newest may have no ID."""
-    numbers = sorted(int(path.name) for path in (results / test.name).glob("[0-9]*") if path.name.isdecimal())
-    return tuple(of_folder(test, results / test.name / str(number)) for number in numbers)
+    folder = results / entry.test.name
+    numbers = sorted(int(path.name) for path in folder.glob("[0-9]*") if path.name.isdecimal())
+    return tuple(of_folder(entry, folder / str(number)) for number in numbers)
 
 
-def of_folder(test: Workload, folder: Path) -> SlurmJob:
+def of_folder(entry: SelectedTest, folder: Path) -> SlurmJob:
     """Return a test's job with its ID, written after its submission or by the job itself at its start."""
     number = number_in(folder / "job")
-    return SlurmJob(test, folder, number_in(folder / "started") if number is None else number)
+    return SlurmJob(entry, folder, number_in(folder / "started") if number is None else number)
 
 
 def number_in(path: Path) -> int | None:
@@ -98,7 +98,7 @@ def number_in(path: Path) -> int | None:
 
 
 def submit(
-    slurm: Slurm, jobs: Iterable[tuple[SlurmJob, Mapping[Path, str]]], *,
+    slurm: Slurm, jobs: Iterable[SlurmJob], texts_of: Callable[[SlurmJob], Mapping[Path, str]], *,
     sleep: Callable[[float], None] = time.sleep, say: Callable[[str], object] = print,
 ) -> Iterator[SlurmJob]:  # fmt: skip
     """Write the files of each job, submit it unless the queue has it already, and yield it with its ID.
@@ -107,10 +107,10 @@ def submit(
     and Unreachable if its controller stays down.
     """
     known = polling.patiently(lambda: _ids(slurm), sleep, say)
-    for job, texts in jobs:
+    for job in jobs:
         number = known.get(job.name)
         if number is None:
-            for path, text in texts.items():
+            for path, text in texts_of(job).items():
                 files.make_folder(path.parent)
                 files.write(path, text)
             number = _submit(slurm, job, sleep, say)
@@ -155,29 +155,20 @@ def cancel(slurm: Slurm, jobs: Sequence[SlurmJob]) -> None:
     slurm.cancel(job.id for job in jobs if job.id is not None)
 
 
-def poll(
-    slurm: Slurm, jobs: Iterable[SlurmJob], expected: Mapping[str, Sequence[str]], *, early: bool = False
-) -> tuple[SlurmJob, ...]:
+def poll(slurm: Slurm, jobs: Iterable[SlurmJob], *, early: bool = False) -> tuple[SlurmJob, ...]:
     """Return the jobs, which were all submitted, in their state.  Raises Unreachable if Slurm's controller is down.
 
-    ``expected`` maps a test's name to the golden files that it should write; with ``early`` a test is cancelled as soon
-    as all of them are complete.
+    With ``early`` a test is cancelled as soon as all of its golden files are complete.
     """
     found = list(map(saved_state, jobs))
     if not all(job.over for job in found):
         listed = {queued.name: queued for queued in slurm.queue()}
         found = [job if job.over else _updated(job, listed.get(job.name)) for job in found]
-    complete: list[int] = []
-    for index, job in enumerate(found):
-        if job.state not in ("CANCELLED", "RUNNING") or not _has_values(job, expected):
-            continue
-        if job.state == "CANCELLED":  # it was ended after it had written its golden values
-            found[index] = replace(job, state="COMPLETED", reason="", early=True)
-        elif early:
-            complete.append(job.id or 0)
-    if complete:
-        slurm.cancel(complete)
-    return tuple(found)
+    complete = [job for job in found if job.state in ("RUNNING", "CANCELLED") and _has_values(job)]
+    if early and (running := [job.id or 0 for job in complete if job.state == "RUNNING"]):
+        slurm.cancel(running)
+    ended = [job.folder for job in complete if job.state == "CANCELLED"]  # after it had written its golden values
+    return tuple(replace(job, state="COMPLETED", reason="") if job.folder in ended else job for job in found)
 
 
 def saved_state(job: SlurmJob) -> SlurmJob:
@@ -197,29 +188,28 @@ def _updated(job: SlurmJob, found: QueuedJob | None) -> SlurmJob:
     return replace(job, state=_state_in_log(job.folder) or GONE)
 
 
-def _has_values(job: SlurmJob, expected: Mapping[str, Sequence[str]]) -> bool:
+def _has_values(job: SlurmJob) -> bool:
     """Return True if all golden files that a test should write are written to their last byte."""
-    names = expected.get(job.test.name, ())
     try:
-        for name in names:
+        for name in job.entry.golden:
             with (job.folder / "assets" / name).open("rb") as file:
                 if parse(file.read(MAX_BYTES + 1)).blank:
                     return False
     except (OSError, BadGoldenFile):
         return False
-    return bool(names)
+    return bool(job.entry.golden)
 
 
 def follow(
-    slurm: Slurm, jobs: Sequence[SlurmJob], expected: Mapping[str, Sequence[str]], *, early: bool = False,
-    wait: bool = False, sleep: Callable[[float], None] = time.sleep, say: Callable[[str], object] = print,
+    slurm: Slurm, jobs: Sequence[SlurmJob], *, early: bool = False, wait: bool = False,
+    sleep: Callable[[float], None] = time.sleep, say: Callable[[str], object] = print,
 ) -> tuple[SlurmJob, ...]:  # fmt: skip
     """Return the jobs in their current state, or with ``wait`` their final state; ``say`` receives each change.
 
     Raises Unreachable if Slurm's controller stays down.
     """
     return polling.follow(
-        lambda: poll(slurm, jobs, expected, early=early),
+        lambda: poll(slurm, jobs, early=early),
         lambda found: polling.Observation(_counts(found), over=all(job.over for job in found)),
         wait=wait, sleep=sleep, say=say, unreachable="The jobs continue meanwhile. Trying again.",
     )  # fmt: skip

@@ -9,7 +9,7 @@ from runbook_lib import display
 from runbook_lib.compute.parallelism import Parallelism
 from runbook_lib.compute.slurm.client import OVER
 from runbook_lib.compute.slurm.jobs import GONE, SlurmJob, log_tail
-from runbook_lib.compute.slurm.selection import SelectedTest
+from runbook_lib.compute.workloads import Workload
 from runbook_lib.errors import CannotTell
 from runbook_lib.failures import read_logs
 from runbook_lib.failures.failure import FailedJob, Failure
@@ -74,12 +74,12 @@ class MatrixOutcome:
     @property
     def row(self) -> dict[str, object]:
         """The outcome as a row of a table."""
-        job, failure = self.job, self.failure
+        job, test, failure = self.job, self.job.entry.test, self.failure
         values = [f"{item.verdict}: {item.sentence}".removesuffix(": ") for item in self.judgements]
         if self.missing and job.over:
             values.append(f"{', '.join(self.missing)} was not written")
         return {
-            "test": f"{job.test.model}/{job.test.case}", "platform": job.test.platform, "job": job.id or "",
+            "test": f"{test.model}/{test.case}", "platform": test.platform, "job": job.id or "",
             "state": f"{job.word} ({job.reason})".removesuffix(" ()"), "outcome": self.word,
             "class": failure.kind if failure else "", "cause": shorten(failure.cause, _CAUSE_WIDTH) if failure else "",
             "golden values": "; ".join(values), "next": failure.next if failure else "",
@@ -97,21 +97,21 @@ class MatrixOutcome:
         return shown + display.notes(sentences)
 
 
-def conclude(job: SlurmJob, entry: SelectedTest) -> MatrixOutcome:
+def conclude(job: SlurmJob) -> MatrixOutcome:
     """Return the outcome of a test's job."""
     if not job.over:
         return MatrixOutcome(job)
-    judgements, written = _golden_values(job, entry)
-    missing = tuple(name for name in entry.golden if name not in written)
+    judgements, written = _golden_values(job)
+    missing = tuple(name for name in job.entry.golden if name not in written)
     if job.state == "COMPLETED" and not missing:
         return MatrixOutcome(job, None, judgements)
     is_unchanged = not missing and {judgement.verdict for judgement in judgements} <= {"unchanged"}
-    return MatrixOutcome(job, _failure(job, entry.config, is_unchanged=is_unchanged), judgements, missing)
+    return MatrixOutcome(job, _failure(job, is_unchanged=is_unchanged), judgements, missing)
 
 
-def _golden_values(job: SlurmJob, entry: SelectedTest) -> tuple[tuple[Judgement, ...], set[str]]:
+def _golden_values(job: SlurmJob) -> tuple[tuple[Judgement, ...], set[str]]:
     """Return the judgement of each golden file that a test wrote, and the names of all that it wrote."""
-    test = job.test
+    entry, test = job.entry, job.entry.test
     judgements: list[Judgement] = []
     written: set[str] = set()
     for path in sorted((job.folder / "assets").glob("*.json")):
@@ -130,8 +130,8 @@ def _golden_values(job: SlurmJob, entry: SelectedTest) -> tuple[tuple[Judgement,
     return tuple(judgements), written
 
 
-def _failure(job: SlurmJob, config: str | None, *, is_unchanged: bool) -> Failure:
-    folder, name = job.folder, str(job.test)
+def _failure(job: SlurmJob, *, is_unchanged: bool) -> Failure:
+    folder, name, config = job.folder, str(job), job.entry.config
     if job.state in _BY_SLURM:
         kind, cause = _BY_SLURM[job.state]
         reason = f" ({job.reason})" if job.reason else ""
@@ -156,17 +156,16 @@ def _failure(job: SlurmJob, config: str | None, *, is_unchanged: bool) -> Failur
     if conclusion == "timed_out":
         failure = replace(failure, details={**failure.details, "stacks": _STACKS})
     if failure.kind in ("out of memory", "shape") and config is not None:
-        failure = replace(failure, details={**_sizes(job, config), **failure.details})
+        failure = replace(failure, details={**_sizes(job.entry.test, config), **failure.details})
     return failure
 
 
-def _sizes(job: SlurmJob, config: str) -> dict[str, str]:
+def _sizes(test: Workload, config: str) -> dict[str, str]:
     """Return how the test's settings distribute its model; the log has precedence over them."""
     try:
         parallelism = Parallelism.parse(config)
     except CannotTell:
         return {}
-    test = job.test
     sizes = f"TP {parallelism.tensor}, CP {parallelism.context}, PP {parallelism.pipeline}"
     copies, rest = divmod(test.nodes * test.gpus, parallelism.model or 1)
     if not rest:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from runbook_lib.compute.parallelism import Parallelism, choose
-from runbook_lib.compute.slurm.batch_files import INSIDE
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.workloads import Workload, read
 from runbook_lib.errors import Refused, RunbookError
@@ -15,6 +14,8 @@ from runbook_lib.text.suggestions import did_you_mean
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.git import commit_changes
 
+#: The folder in which the scripts of the recipes expect the checkout.
+INSIDE = "/opt/megatron-lm"
 #: The tests that CI runs on a bump's pull request, and whose golden values the bump moves.
 BUMP = "bump"
 #: The folders of CI's runners that recipes use.  The last two are for caches, which one node can create for itself.

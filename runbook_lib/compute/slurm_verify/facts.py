@@ -1,16 +1,16 @@
 """What a run on a Slurm cluster needs to know: its tests, their jobs, and what prevents them.  Writes nothing."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runbook_lib import display
 from runbook_lib.compute.slurm import jobs, selection
-from runbook_lib.compute.slurm.batch_files import job_files
+from runbook_lib.compute.slurm.batch_files import BATCH, job_files
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.jobs import SlurmJob
-from runbook_lib.compute.slurm.outcome import MatrixOutcome, conclude
+from runbook_lib.compute.slurm.outcome import conclude
 from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.tasks import TABLE
@@ -28,8 +28,8 @@ _ADVICE = (
 class SlurmFacts:
     """A commit's tests on a cluster.
 
-    ``seen`` are the tests' submitted jobs, the newest of each.  ``new`` are those to submit now, with their files; one
-    whose submission was interrupted is planned again.  ``idle``: why nothing is planned.
+    ``seen`` are the tests' submitted jobs, the newest of each, ``new`` those to submit now; one whose submission was
+    interrupted is planned again.  ``idle``: why nothing is planned.
     """
 
     branch: BumpBranch
@@ -37,7 +37,7 @@ class SlurmFacts:
     slurm: Slurm
     tests: tuple[SelectedTest, ...] = ()
     seen: Sequence[SlurmJob] = ()
-    new: Sequence[tuple[SlurmJob, Mapping[Path, str]]] = ()
+    new: Sequence[SlurmJob] = ()
     warnings: tuple[str, ...] = ()
     idle: str = ""
 
@@ -66,35 +66,34 @@ class SlurmFacts:
 
     def attempts(self) -> list[SlurmJob]:
         """Return all attempts of the chosen tests, as the results folder has them now."""
-        return [job for entry in self.tests for job in jobs.attempts(self.folder, entry.test)]
+        return [job for entry in self.tests for job in jobs.attempts(self.folder, entry)]
 
     def submitted(self) -> list[SlurmJob]:
         """Return the newest submitted attempt of each chosen test."""
-        return list({job.test.name: job for job in self.attempts() if job.id is not None}.values())
+        return list({job.entry.test.name: job for job in self.attempts() if job.id is not None}.values())
 
-    def outcomes(self, found: Iterable[SlurmJob]) -> list[MatrixOutcome]:
-        """Return the outcomes of jobs."""
-        entries = {entry.test.name: entry for entry in self.tests}
-        return [conclude(job, entries[job.test.name]) for job in found]
+    def texts(self, job: SlurmJob) -> Mapping[Path, str]:
+        """Return the texts of a job's files."""
+        return job_files(job.entry, self.site, job.folder, self.tree)
 
     def show(self) -> display.View:
         """Show the site, and the new jobs with the files of the first."""
         if self.idle:
             return display.note(self.idle)
+        session = self.site.session
         shown = display.facts(
             commit=self.branch.start[:10], results=self.folder, image=self.site.image or "none: in the checkout itself",
-            partition=self.site.session.partition, account=self.site.session.account,
+            partition=session.partition, account=session.account,
         )  # fmt: skip
-        rows = [
-            {
-                "test": str(job.test), "job": job.name, "nodes": job.test.nodes,
-                "GPUs per node": self.site.gpus_for(job.test), "max. minutes": -(-job.test.time_limit // 60),
-            }
-            for job, _ in self.new
-        ]  # fmt: skip
+        rows = []
+        for job in self.new:
+            test, gpus = job.entry.test, self.site.gpus_for(job.entry.test)
+            row = {"test": str(job), "job": job.name, "nodes": test.nodes, "GPUs per node": gpus}
+            rows.append({**row, "max. minutes": -(-test.time_limit // 60)})
         shown += display.table(rows, empty="Nothing new to submit: all these tests have been submitted already.")
-        for path, text in self.new[0][1].items() if self.new else ():
-            shown += display.code(text, title=str(path))
+        for job in self.new[:1]:
+            for path, text in self.texts(job).items():
+                shown += display.code(text, title=str(path))
         return shown
 
 
@@ -119,19 +118,12 @@ def read_facts(branch: BumpBranch, site: Site, tests: str, again: str, slurm: Sl
     facts = replace(facts, seen=facts.submitted())
     if again == "cancel":
         return facts
-    left = {job.test.name for job in facts.seen} - _to_repeat(facts, again)
+    left = {job.entry.test.name for job in facts.seen}
+    if again:  # never one that is waiting or running
+        over = [job for job in jobs.poll(facts.slurm, facts.seen) if job.over]
+        left -= {it.entry.test.name for it in over if again == "all" or conclude(it).word in ("failed", "unknown")}
     new = [entry for entry in selected if not entry.obstacle and entry.test.name not in left]
     return _with_jobs(facts, new) if new or (selected and not facts.seen) else facts
-
-
-def _to_repeat(facts: SlurmFacts, again: str) -> set[str]:
-    """Return the names of the submitted tests to submit once more; never of one that is waiting or running."""
-    if not again:
-        return set()
-    states = jobs.poll(facts.slurm, facts.seen, {})
-    if again == "all":
-        return {job.test.name for job in states if job.over}
-    return {outcome.job.test.name for outcome in facts.outcomes(states) if outcome.word in ("failed", "unknown")}
 
 
 def _with_jobs(facts: SlurmFacts, new: Sequence[SelectedTest]) -> SlurmFacts:
@@ -142,29 +134,22 @@ def _with_jobs(facts: SlurmFacts, new: Sequence[SelectedTest]) -> SlurmFacts:
         raise Refused(f"{facts.site.image} cannot be run. {TABLE['missing']['pyxis']}")
     for entry in new:
         test = entry.test
-        job, texts = _plan_job(facts, entry)
+        number = 1 + sum(job.id is not None for job in jobs.attempts(facts.folder, entry))
+        job = SlurmJob(entry, facts.folder / test.name / str(number))
         needed = (test.nodes, test.gpus, test.time_limit)
         if needed not in refusals:
-            refusal = facts.slurm.refusal(next(iter(texts.values())))
+            refusal = facts.slurm.refusal(facts.texts(job)[job.folder / BATCH])
             refusals[needed] = f"{refusal} {_ADVICE}" if refusal else ""
         if refusals[needed]:
             obstacles[test.name] = refusals[needed]
         else:
-            planned.append((job, texts))
+            planned.append(job)
     tests = tuple(replace(it, obstacle=it.obstacle or obstacles.get(it.test.name, "")) for it in facts.tests)
     facts = replace(facts, tests=tests, new=planned, warnings=(*facts.warnings, *_site_warnings(facts)))
     if not planned:
         advice = " To follow those that were submitted before, name only them in tests." if facts.seen else ""
         raise Refused(f"Nothing can be submitted. {' '.join(facts.left_out)}{advice}")
     return facts
-
-
-def _plan_job(facts: SlurmFacts, entry: SelectedTest) -> tuple[SlurmJob, Mapping[Path, str]]:
-    """Return a test's next attempt with its files; one that was not submitted is planned again."""
-    earlier = jobs.attempts(facts.folder, entry.test)
-    number = 1 + sum(job.id is not None for job in earlier)
-    folder = facts.folder / entry.test.name / str(number)
-    return SlurmJob(entry.test, folder), job_files(entry.test, entry.connections, facts.site, folder, facts.tree)
 
 
 def _site_warnings(facts: SlurmFacts) -> list[str]:

@@ -5,16 +5,15 @@ them.  The record has the job IDs and the outcome of each test.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Check, Evidence, Next, Status
 from runbook_lib.compute.slurm import jobs as slurm_jobs
 from runbook_lib.compute.slurm.jobs import SlurmJob
-from runbook_lib.compute.slurm.outcome import MatrixOutcome
+from runbook_lib.compute.slurm.outcome import MatrixOutcome, conclude
 from runbook_lib.compute.slurm.selection import BUMP
 from runbook_lib.compute.slurm.site import read_site
 from runbook_lib.compute.slurm_verify.facts import SlurmFacts, read_facts
@@ -39,12 +38,11 @@ def read_outcomes(
 
     ``early`` ends tests whose golden values are complete.  Raises Unreachable if Slurm stays unreachable.
     """
-    expected = {entry.test.name: tuple(entry.golden) for entry in facts.tests}
     try:
-        found = slurm_jobs.follow(facts.slurm, facts.submitted(), expected, early=early, wait=wait, sleep=sleep)
+        found = slurm_jobs.follow(facts.slurm, facts.submitted(), early=early, wait=wait, sleep=sleep)
     except Unreachable as error:
         raise Unreachable(f"{error} {_RETRY}") from error
-    return facts.outcomes(found)
+    return list(map(conclude, found))
 
 
 @dataclass(frozen=True)
@@ -57,13 +55,13 @@ class Submitted:
     @property
     def sentence(self) -> str:
         """The change in the imperative."""
-        names = [str(job.test) for job, _ in self.facts.new]
+        names = list(map(str, self.facts.new))
         return f"submit {display.count(len(names), 'test')} to Slurm: {join_first(names, 3)}"
 
     def holds(self, world: World) -> Check:
         """Read the results folder."""
-        missing = [str(job.test) for job, _ in self._left()]
-        detail = f"Not submitted, or its job ID is not written: {join_first(missing, 5)}." if missing else "Each once."
+        missing = join_first(list(map(str, self._left())), 5)
+        detail = f"Not submitted, or its job ID is not written: {missing}." if missing else "Each once."
         return Check.of("the chosen tests were submitted", not missing, detail)
 
     def make_true(self, world: World) -> Iterator[Effect]:
@@ -77,15 +75,15 @@ class Submitted:
             if facts.site.image and not facts.tree.exists():  # later changes to the checkout have no effect
                 facts.branch.checkout.archive(facts.branch.start, facts.tree)
             try:
-                for job in slurm_jobs.submit(facts.slurm, self._left()):
-                    yield Effect("slurm job", f"{job.test} ({job.name})", None, job.id)
+                for job in slurm_jobs.submit(facts.slurm, self._left(), facts.texts):
+                    yield Effect("slurm job", f"{job} ({job.name})", None, job.id)
             except Unreachable as error:
                 raise Unreachable(f"{error} {_RETRY}") from error
 
-    def _left(self) -> list[tuple[SlurmJob, Mapping[Path, str]]]:
+    def _left(self) -> list[SlurmJob]:
         """Return the planned jobs without an ID."""
         folders = {job.folder for job in self.facts.attempts() if job.id is not None}
-        return [(job, texts) for job, texts in self.facts.new if job.folder not in folders]
+        return [job for job in self.facts.new if job.folder not in folders]
 
 
 @dataclass(frozen=True)
@@ -98,15 +96,15 @@ class Cancelled:
 
     def holds(self, world: World) -> Check:
         """Query the queue."""
-        left = [str(job.test) for job in slurm_jobs.unfinished(self.facts.slurm, self.facts.attempts())]
-        detail = join_first(left, 5) if left else "None is unfinished, or Slurm ends it."
-        return Check.of("no chosen test is left on Slurm", not left, detail)
+        unfinished = slurm_jobs.unfinished(self.facts.slurm, self.facts.attempts())
+        left = join_first(list(map(str, unfinished)), 5)
+        return Check.of("no chosen test is left on Slurm", not left, left or "None is unfinished, or Slurm ends it.")
 
     def make_true(self, world: World) -> Iterator[Effect]:
         """Ask Slurm to end the unfinished tests."""
         unfinished = slurm_jobs.unfinished(self.facts.slurm, self.facts.attempts())
         slurm_jobs.cancel(self.facts.slurm, unfinished)
-        listed = ", ".join(job.test.name for job in unfinished)
+        listed = ", ".join(map(str, unfinished))
         yield Effect("cancel", f"{display.count(len(unfinished), 'test')} on Slurm: {listed}", None, "cancelled")
 
 
@@ -132,10 +130,9 @@ class MatrixPassed:
         counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
         sentence, evidence = f"{display.count(len(words), 'test')} on Slurm: {counts}", _evidence(outcomes)
         left = ("failed", "unknown", "to be judged", "not over")
-        names = [str(outcome.job.test) for word in left for outcome in outcomes if outcome.word == word]
-        if not names:
+        listed = join_first([str(it.job) for word in left for it in outcomes if it.word == word], 5)
+        if not listed:
             return Check(name, "passed", f"{sentence}.", evidence=evidence)
-        listed = join_first(names, 5)
         if "not over" in words:
             following = Next.again("To follow the tests:", wait=True)
             status: Status = "failed" if self.wait else "waiting"  # followed, unless only read

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from runbook_lib.compute.slurm.batch_files import BATCH, job_files, job_name
+from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Session, Site
 from runbook_lib.compute.workloads import Workload
 from runbook_lib.errors import CannotTell
@@ -28,7 +29,7 @@ def workload(
 
 def rendered(test: Workload, site: Site = SITE, connections: int | None = None) -> list[str]:
     """The texts of the batch file, of the task and of the script."""
-    files = job_files(test, connections, site, FOLDER, TREE)
+    files = job_files(SelectedTest(test, connections), site, FOLDER, TREE)
     assert list(files) == [FOLDER / BATCH, FOLDER / "task.sh", FOLDER / "script.sh"]
     return list(files.values())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from slurm_cluster import Cluster, cluster
-from slurm_runs import CountingSlurm, plan, run
+from slurm_runs import CountingSlurm, plan, run, submit
 
 from runbook_lib.compute.slurm import jobs
 from runbook_lib.compute.slurm.batch_files import BATCH
@@ -120,26 +120,26 @@ def test_tests_run_over_two_nodes_and_each_poll_is_one_request(slurm: CountingSl
     assert "it broke\n" in {(found["bad"].folder / f"node-{rank}.err.log").read_text() for rank in "01"}
     assert (slurm.calls.count("sbatch"), slurm.calls.count("scancel")) == (3, 0)
     started, before = list(found.values()), len(slurm.calls)
-    jobs.poll(slurm, started, {})  # what the jobs wrote needs no query
+    jobs.poll(slurm, started)  # what the jobs wrote needs no query
     assert len(slurm.calls) == before
     for job in started:
         (job.folder / "ended").unlink()
-    jobs.poll(slurm, started, {})
+    jobs.poll(slurm, started)
     assert len(slurm.calls) == before + 1
 
 
 @needs_slurm
 def test_a_submitted_job_is_never_submitted_again(slurm: CountingSlurm, tmp_path: Path) -> None:
     planned = plan(tmp_path, {"a": "sleep 60"})
-    (first,) = jobs.submit(slurm, planned)
-    assert jobs.attempts(tmp_path, first.test) == (first,)
+    (first,) = submit(slurm, planned)
+    assert jobs.attempts(tmp_path, first.entry) == (first,)
     for ends in (False, True):
         if ends:
             slurm.cancel([first.id or 0])
             assert run(slurm, planned)["a"].state == "CANCELLED"
         for name in ("job", "started"):  # as if we had been killed before noting the id
             (first.folder / name).unlink(missing_ok=True)
-        assert list(jobs.submit(slurm, planned)) == [first]  # known by its name
+        assert list(submit(slurm, planned)) == [first]  # known by its name
     assert slurm.calls.count("sbatch") == 1
 
 
@@ -155,8 +155,8 @@ def test_a_test_ends_as_soon_as_its_values_are_complete(slurm: CountingSlurm, tm
     assert run(slurm, planned, early=True, until=lambda _: is_written())["a"].state == "RUNNING"
     go.touch()
     found = run(slurm, planned, early=True)
-    assert (found["a"].state, found["a"].early, found["a"].word) == ("COMPLETED", True, "ended early")
-    assert run(slurm, planned)["a"].early  # and it is known after a restart
+    assert (found["a"].state, found["a"].code) == ("COMPLETED", None)
+    assert run(slurm, planned)["a"].state == "COMPLETED"  # and it is known after a restart
 
 
 def test_a_controller_that_stays_away_is_an_error(tmp_path: Path) -> None:
@@ -169,11 +169,11 @@ def test_a_controller_that_stays_away_is_an_error(tmp_path: Path) -> None:
     planned = plan(tmp_path, {"a": "true"})
     job = planned[0][0]
     with pytest.raises(Unreachable, match="controller cannot be reached"):
-        list(jobs.submit(slurm, planned, sleep=lambda _: None, say=lambda text: said.append(str(text))))
+        list(submit(slurm, planned, sleep=lambda _: None, say=lambda text: said.append(str(text))))
     assert len(said) > 5
-    assert jobs.attempts(tmp_path, job.test) == ()
+    assert jobs.attempts(tmp_path, job.entry) == ()
     with pytest.raises(Unreachable):
-        jobs.follow(slurm, [replace(job, id=3)], {}, wait=True, sleep=lambda _: None, say=lambda _: None)
+        jobs.follow(slurm, [replace(job, id=3)], wait=True, sleep=lambda _: None, say=lambda _: None)
 
 
 class Scripted(Slurm):
@@ -213,7 +213,7 @@ def test_a_job_with_a_lost_answer_is_searched_for_before_resubmission(tmp_path: 
     planned = plan(tmp_path, {"a": "true"})
     late = ((QueuedJob(planned[0][0].name, 7, "PENDING"),),) if listed else ((), 7)
     slurm = Scripted((), AWAY, AWAY, (), *late) if listed else Scripted((), AWAY, (), *late[:1], (), 7)
-    (job,) = jobs.submit(slurm, planned, sleep=lambda _: None, say=lambda _: None)
+    (job,) = submit(slurm, planned, sleep=lambda _: None, say=lambda _: None)
     assert (job.id, slurm.done.count("submit")) == (7, 1 if listed else 2)
 
 
@@ -224,10 +224,10 @@ def test_a_job_that_nothing_is_known_of_is_gone_after_a_while(tmp_path: Path) ->
     slurm.shown = (QueuedJob("another", 7, "RUNNING"),)
     job.folder.mkdir(parents=True)
     (job.folder / "job").write_text("7\n")
-    (now,) = jobs.poll(slurm, [replace(job, id=7)], {})
+    (now,) = jobs.poll(slurm, [replace(job, id=7)])
     assert (now.state, now.word, now.over) == ("", "submitted", False)
     os.utime(job.folder / "job", (0, 0))
-    assert [test.state for test in jobs.poll(slurm, [replace(job, id=7)], {})] == [GONE]
+    assert [test.state for test in jobs.poll(slurm, [replace(job, id=7)])] == [GONE]
 
 
 @needs_slurm

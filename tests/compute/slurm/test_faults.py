@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from slurm_cluster import Cluster, cluster
-from slurm_runs import Planned, nap, plan, run
+from slurm_runs import Planned, nap, plan, run, submit
 
 from runbook_lib.compute.slurm import jobs
 from runbook_lib.compute.slurm.client import Slurm
@@ -32,7 +32,7 @@ def slurm(real: Cluster) -> Slurm:
 @needs_slurm
 def test_a_controller_that_is_away_for_a_while(real: Cluster, slurm: Slurm, tmp_path: Path) -> None:
     planned = plan(tmp_path, {"a": "sleep 1", "b": "true"})
-    started = list(jobs.submit(slurm, planned[:1]))
+    started = list(submit(slurm, planned[:1]))
     real.end("slurmctld")
     said: list[str] = []
 
@@ -43,10 +43,10 @@ def test_a_controller_that_is_away_for_a_while(real: Cluster, slurm: Slurm, tmp_
 
     with pytest.raises(Unreachable, match="controller cannot be reached"):
         slurm.queue()
-    started += jobs.submit(slurm, planned[1:], sleep=sleep, say=lambda text: said.append(str(text)))
+    started += submit(slurm, planned[1:], sleep=sleep, say=lambda text: said.append(str(text)))
     assert len({job.id for job in started}) == 2
     assert "Trying again" in said[0]
-    tests = jobs.follow(slurm, started, {}, wait=True, sleep=sleep, say=lambda text: said.append(str(text)))
+    tests = jobs.follow(slurm, started, wait=True, sleep=sleep, say=lambda text: said.append(str(text)))
     assert [test.state for test in tests] == ["COMPLETED", "COMPLETED"]
 
 

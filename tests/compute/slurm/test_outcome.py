@@ -35,9 +35,9 @@ def look(
     for name, text in (files or {}).items():
         (folder / "0" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "0" / name).write_text(text)
-    job = SlurmJob(TEST, folder / "0", 7, state, reason)
     entry = SelectedTest(TEST, config=CONFIG, golden=dict.fromkeys((FILE, *more), GOLDEN))
-    return conclude(job if state else saved_state(job), entry)
+    job = SlurmJob(entry, folder / "0", 7, state, reason)
+    return conclude(job if state else saved_state(job))
 
 
 def failure(found: MatrixOutcome) -> Failure:
@@ -47,7 +47,7 @@ def failure(found: MatrixOutcome) -> Failure:
 
 def word(state: str, cause: FailureKind | None, verdicts: tuple[Verdict, ...], missing: tuple[str, ...]) -> str:
     judgements = tuple(SimpleNamespace(verdict=verdict) for verdict in verdicts)
-    job = SlurmJob(TEST, Path("/x"), 7, state)
+    job = SlurmJob(SelectedTest(TEST), Path("/x"), 7, state)
     told = Failure("a", "", cause, "") if cause else None
     return MatrixOutcome(job, told, judgements, missing).word  # type: ignore[arg-type]
 
@@ -166,4 +166,4 @@ def test_a_failed_job_is_queried_for_slurms_reason(tmp_path: Path, log: str, sta
     texts = {"143\n": state, "0\n": "COMPLETED", **dict.fromkeys(("", "7 1", "x", "-1"), "")}
     for text, expected in texts.items():
         (tmp_path / "ended").write_text(text)
-        assert saved_state(SlurmJob(TEST, tmp_path, 7)).state == expected
+        assert saved_state(SlurmJob(SelectedTest(TEST), tmp_path, 7)).state == expected
