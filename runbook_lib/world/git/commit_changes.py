@@ -1,12 +1,12 @@
 """Commits and their changes in git's own trees: paths, modes and contents.  Changes nothing."""
 
 import hashlib
-import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from runbook_lib.text.edits import Edit, edited_paths
+from runbook_lib.world.git.blobs import entries, sizes
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.git.command import GitFailed
 
@@ -73,13 +73,8 @@ def tree_changes(checkout: Checkout, parent: str, commit: str) -> dict[str, Tree
 
 def expected_changes(checkout: Checkout, parent: str, edits: Sequence[Edit]) -> dict[str, TreeChange]:
     """Return the changes of a commit on ``parent`` with exactly these edits and unchanged modes."""
-    paths = edited_paths(edits)
-    entries = checkout.git("ls-tree", "-z", "--full-tree", parent, "--", *paths) if paths else ""
-    before = {}
-    for entry in filter(None, entries.split("\0")):
-        meta, _, path = entry.partition("\t")
-        mode, _, blob = meta.split(" ")
-        before[path] = (mode, blob)
+    listed = entries(checkout.path, [(parent, path) for path in edited_paths(edits)])
+    before = {path: (entry.mode, entry.id) for (_, path), entry in listed.items() if entry and entry.path == path}
     changes = {}
     nothing = _NO_MODE, "0" * len(parent)
     for edit in edits:
@@ -122,11 +117,9 @@ def show_diff(checkout: Checkout, commit: Commit) -> str:
     """
     parent = commit.parents[0] if commit.parents else checkout.git("hash-object", "-t", "tree", "--stdin", stdin="")
     changes = tree_changes(checkout, parent, commit.id)
-    sizes = _sizes(
-        checkout, itertools.chain.from_iterable((change.blob, change.old_blob) for change in changes.values())
-    )
-    small = [path for path, change in changes.items() if max(sizes[change.blob], sizes[change.old_blob]) <= _MAX_BYTES]
-    small = small[:_MAX_FILES]
+    new = dict(zip(changes, sizes(checkout.path, [change.blob for change in changes.values()]), strict=True))
+    old = sizes(checkout.path, [change.old_blob for change in changes.values()])
+    small = [path for path, size in zip(changes, old, strict=True) if max(size, new[path]) <= _MAX_BYTES][:_MAX_FILES]
     lines: list[str] = []
     if small:
         literal = [f":(top,literal){path}" for path in small]
@@ -137,16 +130,7 @@ def show_diff(checkout: Checkout, commit: Commit) -> str:
     if len(lines) > _MAX_LINES:
         shown.append(f"\\ {len(lines) - _MAX_LINES} more lines")
     omitted = [path for path in changes if path not in small]
-    shown += [f"\\ not shown: {path!r} ({sizes[changes[path].blob]} bytes)" for path in omitted[:_MAX_FILES]]
+    shown += [f"\\ not shown: {path!r} ({new[path]} bytes)" for path in omitted[:_MAX_FILES]]
     if len(omitted) > _MAX_FILES:
         shown.append(f"\\ and {len(omitted) - _MAX_FILES} more files")
     return "\n".join(shown)
-
-
-def _sizes(checkout: Checkout, blobs: Iterable[str]) -> dict[str, int]:
-    """Return the bytes of each content; 0 for anything that is not a file of this repository."""
-    blobs = list(dict.fromkeys(blobs))
-    if not blobs:
-        return {}
-    sizes = checkout.git("cat-file", "--batch-check=%(objectsize)", stdin="\n".join(blobs)).split("\n")
-    return {blob: int(size) if size.isdigit() else 0 for blob, size in zip(blobs, sizes, strict=True)}

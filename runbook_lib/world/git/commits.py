@@ -12,12 +12,13 @@ from runbook_lib.errors import Refused
 from runbook_lib.text.edits import Edit, edited_paths
 from runbook_lib.text.redact import Redactor
 from runbook_lib.world.git import command
+from runbook_lib.world.git.blobs import FOLDER, LINK, SUBMODULE, Entry, entries
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.git.command import GitFailed
 from runbook_lib.world.machine.files import temporary_folder
 
-_FILE_MODES = ("100644", "100755")
-_OTHER_MODES = {"120000": "a symbolic link", "160000": "a submodule", "040000": "a folder"}
+_NEW_FILE = "100644"
+_OTHER_MODES = {LINK: "a symbolic link", SUBMODULE: "a submodule", FOLDER: "a folder"}
 _NO_HOOKS = {"core.hooksPath": os.devnull}
 
 
@@ -35,7 +36,8 @@ def tree_with(checkout: Checkout, start: str, edits: Sequence[Edit]) -> str:
             return command.git(checkout.path, *arguments, stdin=stdin, index=index)
 
         git("read-tree", start)
-        modes = _file_modes(checkout, start, paths)
+        listed = entries(checkout.path, [(start, path) for path in paths])
+        modes = {path: _file_mode(path, entry) for (_, path), entry in listed.items()}
         _refuse_converted(git("check-attr", "--cached", "-z", "filter", "--", *paths) if paths else "")
         texts = checkout.read(paths, start)
         if changed := [edit.path for edit in edits if _has_changed(edit, texts)]:
@@ -58,26 +60,12 @@ def _has_changed(edit: Edit, texts: Mapping[str, str | None]) -> bool:
     return texts[edit.source or edit.path] != edit.before
 
 
-def _file_modes(checkout: Checkout, start: str, paths: Sequence[str]) -> dict[str, str]:
-    """Return each path's mode, that of an ordinary file if it is new.  Raises Refused for anything but a file."""
-    folders = {str(parent) for path in paths for parent in Path(path).parents} - {"."}
-    names = [*sorted(folders), *paths]
-    listed = checkout.git("ls-tree", "-z", "--full-tree", start, "--", *names) if names else ""
-    entries = {}
-    for entry in filter(None, listed.split("\0")):
-        meta, _, path = entry.partition("\t")
-        entries[path] = meta.split(" ")[0]
-    for folder in sorted(folders):
-        if (mode := entries.get(folder, "040000")) != "040000":
-            kind = _OTHER_MODES.get(mode, "a file")
-            raise Refused(f"{folder} is {kind}, so no file below it can be committed. Nothing was committed.")
-    modes = {}
-    for path in paths:
-        modes[path] = entries.get(path, _FILE_MODES[0])
-        if modes[path] not in _FILE_MODES:
-            kind = _OTHER_MODES.get(modes[path], "no file")
-            raise Refused(f"{path} is {kind}, and only ordinary files are edited. Nothing was committed.")
-    return modes
+def _file_mode(path: str, entry: Entry | None) -> str:
+    """Return the mode of a file, that of an ordinary one if it is new.  Raises Refused for anything but a file."""
+    if entry and not (entry.is_file and entry.path == path):
+        kind = _OTHER_MODES.get(entry.mode, "a file")
+        raise Refused(f"{entry.path} is {kind}, so {path} cannot be committed. Nothing was committed.")
+    return entry.mode if entry else _NEW_FILE
 
 
 def _refuse_converted(attributes: str) -> None:
