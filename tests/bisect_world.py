@@ -82,7 +82,7 @@ class World:
     @property
     def site(self) -> Site:
         """A machine without GPUs, where a run may take a minute."""
-        return Site(str(self.checkout.path), str(self.folder / "results"), session=Session(1, 0, time="1"))
+        return Site(str(self.checkout.path), str(self.folder / "results"), session=Session(1, 0, time="0:01:00"))
 
     def go(self, facts: SearchFacts) -> tuple[SearchFacts, list[dict[str, Any]]]:
         folder, bump = Path(tempfile.mkdtemp(prefix="record-", dir=self.folder)), facts.branch.bump

@@ -168,12 +168,19 @@ def add_history(jobs: Sequence[DiagnosedJob], records: Path | None) -> tuple[Dia
 def show(jobs: Sequence[DiagnosedJob]) -> View:
     """Show each failed job with its cause, then the verbatim evidence."""
     view = display.table((job.row for job in jobs), empty="No job failed.")
-    for failure in (job.failure for job in jobs):
-        if failure.evidence:
-            title = f"{failure.job}: {failure.kind}" + (f" of rank {failure.rank}" if failure.rank is not None else "")
-            if failure.where:
-                title += f" ({failure.where.place})"
-            view += display.code("\n".join(failure.evidence), title=title)
-        if failure.details:
-            view += display.note("; ".join(f"{name}: {detail}" for name, detail in failure.details.items()))
+    for job in jobs:
+        view += show_evidence(job.failure)
+    return view
+
+
+def show_evidence(failure: Failure) -> View:
+    """Show what a cause is concluded from; nothing if there is no evidence."""
+    view = View("", "")
+    if failure.evidence:
+        title = f"{failure.job}: {failure.kind}" + (f" of rank {failure.rank}" if failure.rank is not None else "")
+        if failure.where:
+            title += f" ({failure.where.place})"
+        view += display.code("\n".join(failure.evidence), title=title)
+    if failure.details:
+        view += display.note("; ".join(f"{name}: {detail}" for name, detail in failure.details.items()))
     return view

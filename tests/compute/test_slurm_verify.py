@@ -373,7 +373,7 @@ def test_a_matrix_is_diagnosed_and_judged_after_a_restart(submitted: Submitted) 
     assert "ValueError: the data of rank 2" in failures["nccl"].cause
     assert "Watchdog caught" not in "".join(failures["nccl"].evidence)
     assert "last iteration is 2" in failures["hang"].cause
-    assert outcomes["hang"].job.word == "time limit"
+    assert outcomes["hang"].job.word == "timeout"
     assert "stderr.log" in failures["hang"].details["stacks"]
     logs = (outcomes["hang"].job.folder / "assets/logs/1").rglob("stderr.log")
     stacks = [path.read_text() for path in logs]

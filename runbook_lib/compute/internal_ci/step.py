@@ -18,12 +18,12 @@ from runbook_lib.compute.internal_ci.plan import BuildJob, PipelineProgress
 from runbook_lib.compute.internal_gitlab import GITLAB_REMOTE, RemoteProject, parse_remote
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.failures import known_problems, read_logs
+from runbook_lib.failures.failed_jobs import show_evidence
 from runbook_lib.failures.failure import FailedJob
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.model import Effect, Outcome, Plan, Question
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import capitalized
-from runbook_lib.text.sanitize import visible
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.gitlab.models import UNDER_WAY, NoSuchRef, Pipeline
@@ -182,8 +182,8 @@ class PinBuilds:
         jobs = display.rows(progress.jobs, job="name", state="status", url="url")
         shown = display.note(capitalized(progress.sentence)) + display.table(jobs, empty="None of its jobs is listed.")
         evidence = Evidence(
-            {"pipeline_id": pipeline.id, "pipeline_commit": pipeline.sha, "pipeline_state": progress.state},
-            {"GitLab pipeline": pipeline.url}, {"build jobs": list(map(vars, progress.jobs))}, shown=(shown + causes,),
+            {"pipeline_id": pipeline.id}, {"GitLab pipeline": pipeline.url},
+            {"build jobs": list(map(vars, progress.jobs))}, shown=(shown + causes,),
         )  # fmt: skip
         if progress.state == "passed":
             advice = Next.run(notebooks.GOLDEN_VALUES, "Judge and refresh their values:", source="gitlab")
@@ -210,7 +210,7 @@ def _explain(gitlab: SecondCi, progress: PipelineProgress) -> tuple[display.View
     logs = [read_logs.JobLogs(FailedJob(job.name, job.url), log=gitlab.log(job.id)) for job in failed]
     failures, shown, fixes = read_logs.diagnose_all(logs), display.View("", ""), dict[str, None]()
     for failure in failures:
-        shown += display.code("\n".join(failure.evidence), title=f"{failure.job}: {failure.cause}")
+        shown += display.note(f"{failure.job}: {failure.cause}") + show_evidence(failure)
         fixes |= {it.fix: None for it in known_problems.find("\n".join([failure.cause, *failure.evidence]))}
     return shown, list(fixes)
 
@@ -307,8 +307,7 @@ def _read_destination(facts: PipelineFacts) -> Destination:
     if checkout.has(current):
         dropped = int(checkout.git("rev-list", "--count", f"{commit}..{current}"))
         effect = f"replaced (force), with {display.count(dropped, 'commit')} not in the bump"
-        title = visible(checkout.git("show", "--no-patch", "--format=%s, by %an", current))
-        replaces = f"{current[:10]} ({title}): {effect if dropped else 'the branch is fast-forwarded'}"
+        replaces = f"{current}: {effect if dropped else 'the branch is fast-forwarded'}"
     running = (it for it in gitlab.pipelines(current) if it.status in UNDER_WAY)
     replaces += "".join(f"; a push may cancel pipeline {it.id} there, which is still running" for it in running)
     return Destination(gitlab, project, current, replaces)

@@ -27,11 +27,6 @@ SILENCE = 120.0
 _QUERIES = 3
 #: The state of a test if neither Slurm nor its own files show how it ended.
 GONE = "GONE"
-#: Plainer words for states with unclear names.
-_WORDS = {
-    "": "submitted", "PENDING": "waiting", "TIMEOUT": "time limit", "NODE_FAIL": "node failed",
-    "BOOT_FAIL": "node failed",
-}  # fmt: skip
 #: Messages that Slurm writes to a job's log when it ends the job, the most reliable first.
 _LOG_SIGNS = (
     ("TIMEOUT", b"DUE TO TIME LIMIT"), ("PREEMPTED", b"DUE TO PREEMPTION"), ("NODE_FAIL", b"DUE TO NODE FAILURE"),
@@ -75,7 +70,7 @@ class SlurmJob:
     @property
     def word(self) -> str:
         """The state in plain words."""
-        return _WORDS.get(self.state, self.state.lower().replace("_", " "))
+        return self.state.lower().replace("_", " ") or "submitted"
 
 
 def attempts(results: Path, entry: SelectedTest) -> tuple[SlurmJob, ...]:

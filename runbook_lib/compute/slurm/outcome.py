@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from runbook_lib import display
 from runbook_lib.compute.parallelism import Parallelism
 from runbook_lib.compute.slurm.client import OVER
 from runbook_lib.compute.slurm.jobs import GONE, SlurmJob, log_tail
@@ -84,17 +83,6 @@ class MatrixOutcome:
             "class": failure.kind if failure else "", "cause": shorten(failure.cause, _CAUSE_WIDTH) if failure else "",
             "golden values": "; ".join(values), "next": failure.next if failure else "",
         }  # fmt: skip
-
-    def evidence(self) -> display.View:
-        """Show why it failed."""
-        failure = self.failure
-        if failure is None:
-            return display.View("", "")
-        where = f" ({failure.where.place})" if failure.where else ""
-        sentences = [f"{name}: {value}" for name, value in failure.details.items()]
-        sentences.append(f"Results: {self.job.folder}")
-        shown = display.code("\n".join(failure.evidence), title=f"{failure.job}: {failure.kind}{where}")
-        return shown + display.notes(sentences)
 
 
 def conclude(job: SlurmJob) -> MatrixOutcome:

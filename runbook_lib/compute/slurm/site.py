@@ -23,7 +23,7 @@ SCHEMA = "site.schema.json"
 class Session:
     """What a command inside the image gets; empty: the default of Slurm, or of uv.
 
-    ``time`` is in the format of ``--time``, ``cache`` the folder of uv's cache, ``env`` pairs of a name and a value.
+    ``time`` is ``hours:minutes:seconds``, ``cache`` the folder of uv's cache, ``env`` pairs of a name and a value.
     ``region`` is that of the VPC from which Alibaba's image is pulled, empty for the public registry.
     """
 
@@ -39,14 +39,8 @@ class Session:
     @property
     def minutes(self) -> int:
         """The time limit in minutes, 0 if there is none."""
-        days, _, clock = self.time.rpartition("-")
-        parts = [int(part) for part in clock.split(":") if part]
-        if days:
-            hours, minutes = [*parts, 0][:2]
-            return (int(days) * 24 + hours) * 60 + minutes
-        if len(parts) == 3:
-            return parts[0] * 60 + parts[1]
-        return parts[0] if parts else 0
+        hours, minutes, _ = map(int, (self.time or "0:0:0").split(":"))
+        return hours * 60 + minutes
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from runbook_lib.compute.slurm.selection import BUMP
 from runbook_lib.compute.slurm.site import read_site
 from runbook_lib.compute.slurm_verify.facts import SlurmFacts, read_facts
 from runbook_lib.errors import Unreachable
+from runbook_lib.failures.failed_jobs import show_evidence
 from runbook_lib.golden import summary
 from runbook_lib.model import Condition, Effect, Outcome, Plan
 from runbook_lib.pins.bump import Bump
@@ -151,9 +152,9 @@ def _evidence(outcomes: Sequence[MatrixOutcome]) -> Evidence:
     rows = [outcome.row for outcome in outcomes]
     judgements = list(chain.from_iterable(outcome.judgements for outcome in outcomes))
     shown = display.table(rows)
-    failed = [outcome for outcome in outcomes if outcome.word in ("failed", "unknown")]
-    for outcome in failed[:_SHOWN]:
-        shown += outcome.evidence()
+    failed = [(it.failure, it.job.folder) for it in outcomes if it.failure and it.word in ("failed", "unknown")]
+    for failure, folder in failed[:_SHOWN]:
+        shown += show_evidence(failure) + display.note(f"Results: {folder}")
     if len(failed) > _SHOWN:
         shown += display.note(f"… and {len(failed) - _SHOWN} more that failed; the record has all.")
     values = display.table(summary.verdict_rows(judgements), empty="No golden value differs from the commit's.")

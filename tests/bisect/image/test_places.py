@@ -79,7 +79,7 @@ class OneJob(Slurm):
         ("FAILED", "", "125", "the container was not started (exit status 125): "),
         ("FAILED", "runbook-started: n1\n", "", "Slurm reports failed for job 7"),
         ("TIMEOUT", "runbook-started: n1\n", "", "it took longer than 30 minutes"),
-        ("NODE_FAIL", "runbook-started: n1\n", "", "Slurm reports node failed for job 7"),
+        ("NODE_FAIL", "runbook-started: n1\n", "", "Slurm reports node fail for job 7"),
     ],
 )
 def test_the_end_of_a_job(tmp_path: Path, state: str, log: str, ended: str, problem: str) -> None:

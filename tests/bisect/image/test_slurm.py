@@ -45,7 +45,7 @@ class SlurmWorld(World):
     @property
     def site(self) -> Site:
         """A cluster whose runs may take a minute, on two GPUs."""
-        session = Session(1, 2, time="1")
+        session = Session(1, 2, time="0:01:00")
         return replace(super().site, session=session, search_image="registry.example/a:{tag}")
 
     def plan_slurm(self) -> SearchFacts:

@@ -76,7 +76,7 @@ def test_a_lost_node(tmp_path: Path) -> None:
         real.end("node2", signal.SIGKILL)
         for _ in range(2):
             found = run(slurm, planned)
-            assert (found["a"].state, found["a"].word) == ("NODE_FAIL", "node failed")
+            assert (found["a"].state, found["a"].word) == ("NODE_FAIL", "node fail")
 
 
 @needs_slurm
