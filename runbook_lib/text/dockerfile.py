@@ -113,7 +113,7 @@ def _skip_heredocs(instruction: Instruction, lines: Iterator[tuple[int, str]]) -
     """Consume the lines of an instruction's here-documents."""
     if instruction.keyword == "ONBUILD":
         instruction = Instruction(instruction.rest or "ONBUILD", ((0, 0),))
-    if instruction.keyword not in _HOLDS_HEREDOCS or _is_json(instruction):
+    if instruction.keyword not in _HOLDS_HEREDOCS:
         return
     for word in instruction.words:
         match = _HEREDOC.fullmatch(word)
@@ -121,14 +121,3 @@ def _skip_heredocs(instruction: Instruction, lines: Iterator[tuple[int, str]]) -
             for _, line in lines:
                 if (line.lstrip("\t") if match and match[1] else line) == name:
                     break
-
-
-def _is_json(instruction: Instruction) -> bool:
-    """Return True for the exec form: a JSON list of strings after the flags."""
-    import json  # only commands with << in them need it
-
-    plain = re.sub(r"^(?:--\S+\s+)*", "", instruction.rest)
-    try:
-        return "<<" in plain and plain.startswith("[") and isinstance(json.loads(plain), list)
-    except (ValueError, RecursionError):
-        return False

@@ -26,7 +26,7 @@ TOO_DEEP = "it cannot be parsed as YAML: it is nested too deeply."
 _PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")
 # libyaml's composer recurses in C without a limit, so deep nesting ends the process.  Flow collections cannot nest
 # deeper than there are brackets, block ones not deeper than a line is long.  Texts that could nest deeper than this
-# take the slow parser, which raises RecursionError.
+# are refused.
 _DEEPEST = 20_000
 #: Maximum number of values in a document. Merge keys copy anchors, so a few lines can produce billions of values.
 _LARGEST = 1_000_000
@@ -70,7 +70,7 @@ class Text:
         self._resolved: dict[int, dict[str, Node]] = {}
         self._merged = 0
         with _parsing(text):
-            self.documents: list[Node | None] = list(yaml.compose_all(body, Loader=_loader(body)))
+            self.documents: list[Node | None] = list(yaml.compose_all(body, Loader=_Loader))
 
     def line(self, node: Node) -> int:
         """Return the line of a node, counted from 1."""
@@ -171,7 +171,7 @@ def items(node: Node | None) -> list[Node]:
 def load(text: str) -> Any:
     """Return the values of the single document in a text.  Raises CannotTell if the text is not valid YAML."""
     with _parsing(text):
-        loader = _loader(text)(text)
+        loader = _Loader(text)
         node = loader.get_single_node()
         if _values(node, {}) > _LARGEST:
             raise CannotTell(f"its anchors expand to more than {_LARGEST:,} values.")
@@ -188,7 +188,9 @@ def duplicate_keys(node: MappingNode) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def _parsing(text: str) -> Iterator[None]:
-    """Raise CannotTell for the errors of PyYAML."""
+    """Raise CannotTell for the errors of PyYAML, and for a text that may nest deeper than libyaml can."""
+    if text.count("[") + text.count("{") + max(map(len, text.split("\n"))) >= _DEEPEST:
+        raise CannotTell(TOO_DEEP)
     try:
         yield
     except MISFITS as error:
@@ -224,19 +226,9 @@ def _values(node: Node | None, known: dict[int, int]) -> int:
     return known[id(node)]
 
 
-class _SlowLoader(yaml.SafeLoader):
-    """PyYAML's parser in Python."""
-
-
-class _FastLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """libyaml, if PyYAML was built with it."""
 
 
 # GitHub has no dates in YAML, and 0000-00-00 is a text that workflows use.
-for _each in (_SlowLoader, _FastLoader):
-    _each.add_constructor("tag:yaml.org,2002:timestamp", _each.construct_yaml_str)
-
-
-def _loader(text: str) -> Any:
-    deepest = text.count("[") + text.count("{") + max(map(len, text.split("\n")))
-    return _SlowLoader if deepest >= _DEEPEST else _FastLoader
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", _Loader.construct_yaml_str)

@@ -35,12 +35,12 @@ def parse_json(content: bytes) -> Any:
 
 
 def build(problem: str, content: bytes, of: Callable[[Any], T], variable: str) -> T:
-    """Build an object from JSON; ``variable`` has the URL of the service.
+    """Build an object from JSON, or from None without content; ``variable`` has the URL of the service.
 
     Raises Unreachable for other text, such as a proxy's, and CannotTell for an unexpected form.
     """
     try:
-        document = parse_json(content)
+        document = parse_json(content) if content else None
     except ValueError as error:
         raise Unreachable(
             f"{problem} sent a reply that is not JSON from an API ({one_line(str(error))}). Is {variable} its URL, and "

@@ -91,8 +91,6 @@ def output(
     far = arguments[0] in _REMOTE_COMMANDS
     limit = REMOTE_LIMIT if arguments[0] in _SLOW_COMMANDS else LOCAL_LIMIT
     command = shlex.join(arguments[:3])
-    if not all(map(_can_be_given, arguments)):
-        raise GitFailed(visible(command), "a name contains a character that git does not allow in names.")
     env = _environment() | (_OFFLINE if offline else {})
     if index is not None:
         env["GIT_INDEX_FILE"] = str(index)
@@ -105,6 +103,8 @@ def output(
             # Without a controlling terminal neither ssh nor gpg can stop to ask.
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
+    except ValueError:  # a zero byte, or a surrogate
+        raise GitFailed(visible(command), "a name contains a character that git does not allow in names.") from None
     except FileNotFoundError:
         raise GitFailed(command, "git was not found. Install it, or add it to PATH, then run again.") from None
     with process:
@@ -202,14 +202,6 @@ def _configured(settings: Iterable[tuple[str, str]]) -> dict[str, str]:
         variables |= {f"GIT_CONFIG_KEY_{count}": name, f"GIT_CONFIG_VALUE_{count}": value}
         count += 1
     return variables | {"GIT_CONFIG_COUNT": str(count)} if variables else {}
-
-
-def _can_be_given(argument: str) -> bool:
-    """Return True if a text can be passed as an argument: the system passes zero-terminated bytes."""
-    try:
-        return b"\0" not in os.fsencode(argument)
-    except UnicodeEncodeError:
-        return False
 
 
 def _end(process: "subprocess.Popen[bytes]", patience: float) -> None:

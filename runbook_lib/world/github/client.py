@@ -160,14 +160,10 @@ class GitHub(GitHubConnection):
         return self.get(f"read issue #{number}", f"/issues/{number}", Issue.of)
 
     def is_assignable(self, login: str) -> bool:
-        action = f"see whether {login} can be assigned"
         try:
-            response = self._request(action, "GET", f"/assignees/{login}")
+            return self.get(f"see whether {login} can be assigned", f"/assignees/{login}", lambda _: True)
         except NotAllowed:
             return False
-        if response.status_code != 204:
-            raise self._unexpected(action, response)
-        return True
 
     def file_issue(self, title: str, body: str, labels: Collection[str] = (), assignee: str = "") -> Issue:
         fields: dict[str, Any] = {"title": title, "body": body, "labels": sorted(labels)}  # ignored without permission

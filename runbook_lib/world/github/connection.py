@@ -87,7 +87,7 @@ class GitHubConnection:
         self, action: str, path: str, build: Callable[[Any], T], params: Mapping[str, str | int] | None = None
     ) -> T:
         """Return one reply, built."""
-        return self._read(action, path, params or {}, build)[0]
+        return self._request(action, "GET", path, build, params=params or {})[0]
 
     def pages(
         self, action: str, path: str, build: Callable[[Any], T], key: str = "",
@@ -97,8 +97,11 @@ class GitHubConnection:
         given = {name: value for name, value in (params or {}).items() if value is not None}
 
         def read(page: Mapping[str, int]) -> tuple[list[T], bool, int]:
-            query: dict[str, str | int] = {**given, **page}
-            return self._read(action, path, query, lambda page: [build(item) for item in replies.items_of(page, key)])
+            def listed(page: Any) -> list[T]:
+                return [build(item) for item in replies.items_of(page, key)]
+
+            items, response = self._request(action, "GET", path, listed, params={**given, **page})
+            return items, "next" in response.links, len(response.content)
 
         return replies.listing(self._problem(action), read)
 
@@ -111,29 +114,16 @@ class GitHubConnection:
     def send(self, action: str, method: str, path: str, fields: Any, build: Callable[[Any], T]) -> T:
         """Change something; return the reply, built."""
         try:
-            response = self._request(action, method, path, json=self.public(fields))
+            return self._request(action, method, path, build, json=self.public(fields))[0]
         except Transient as error:
             raise Unreachable(
                 str(error), "The change may have been made anyway: run the step again, which checks first."
             ) from error
-        # The reply to a deletion is empty, or contains the remaining items.
-        if response.status_code >= 300 or not (response.content or (method, response.status_code) == ("DELETE", 204)):
-            raise self._unexpected(action, response)
-        if not response.content:
-            return build(None)
-        return replies.build(self._problem(action), response.content, build, "GITHUB_API_URL")
 
-    def _read(
-        self, action: str, path: str, params: Mapping[str, str | int], build: Callable[[Any], T]
-    ) -> tuple[T, bool, int]:
-        """Return the object built from the JSON, True if there is a further page, and the bytes of the reply."""
-        response = self._request(action, "GET", path, params=params)
-        if response.status_code != 200:
-            raise self._unexpected(action, response)
-        built = replies.build(self._problem(action), response.content, build, "GITHUB_API_URL")
-        return built, "next" in response.links, len(response.content)
-
-    def _request(self, action: str, method: str, path: str, **options: Any) -> "httpx.Response":
+    def _request(
+        self, action: str, method: str, path: str, build: Callable[[Any], T], **options: Any
+    ) -> tuple[T, httpx.Response]:
+        """Return the object built from a reply's JSON, or from None for an empty one, and the reply."""
         from githubkit.exception import GitHubException, RequestError, RequestFailed
 
         failed, problem, client = f"Could not {action} in {self.repository}", self._problem(action), self._client
@@ -155,14 +145,11 @@ class GitHubConnection:
         self.scopes = response.headers.get("X-OAuth-Scopes")
         if response.has_redirect_location:
             raise RunbookError(f"{failed}: the repository has moved.", "Set GITHUB_REPOSITORY to its new name.")
-        return response
-
-    def _unexpected(self, action: str, response: httpx.Response) -> Unreachable:
-        """Return the error for a reply below 400 that GitHub would not send."""
-        description = "an unexpected body" if response.content else "no body"
-        return Unreachable(
-            f"{self._problem(action)} answered HTTP {response.status_code} with {description}.", "Try again later."
-        )
+        # The reply to a deletion is empty, or contains the remaining items.
+        if not response.is_success or not (response.content or response.status_code == 204):
+            description = "an unexpected body" if response.content else "no body"
+            raise Unreachable(f"{problem} answered HTTP {response.status_code} with {description}.", "Try again later.")
+        return replies.build(problem, response.content, build, "GITHUB_API_URL"), response
 
     def _problem(self, action: str) -> str:
         return f"Could not {action} in {self.repository}: {self._url.host}"
