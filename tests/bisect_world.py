@@ -36,19 +36,6 @@ case "$1/$2" in 26.05*/*nccl=*) echo 4.1 ;; 26.05*|26.06*) echo 2.5 ;; *) echo 4
 """
 REPORTS = 'IFS=,; for part in $2; do echo "runbook-overlay: ${part%%=*} ${part#*=}"; done'
 
-#: Runs the words on a node as they are, and gives the test the name of its image.
-SRUN = """\
-#!/bin/bash
-[ "$1" != --help ] || { echo --container-image; exit; }
-for word; do
-    case $word in
-    --container-image=*) export IMAGE=$word ;;
-    --container-* | --no-container-*) ;;
-    *) words+=("$word") ;;
-    esac
-done
-exec {srun} "${words[@]}"
-"""
 #: The image's Python: pip installs a library, and each reports the old version.
 PYTHON = """\
 #!/bin/bash

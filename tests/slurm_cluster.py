@@ -14,6 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
+import pytest
+
+from runbook_lib.compute.slurm import batch_files
 
 NODES = ("node1", "node2")
 _CONF = """\
@@ -58,6 +61,19 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 PartitionName=urgent Nodes=node1,node2 MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
 """
+#: Runs on the node itself what Pyxis would run in a container, with the name of its image.
+_SRUN = """\
+#!/bin/bash
+[ "$1" != --help ] || {{ echo --container-image; exit; }}
+for word; do
+    case $word in
+    --container-image=*) export IMAGE=$word ;;
+    --container-* | --no-container-*) ;;
+    *) words+=("$word") ;;
+    esac
+done
+exec {srun} "${{words[@]}}"
+"""
 
 
 class Cluster:
@@ -65,7 +81,10 @@ class Cluster:
 
     def __init__(self, folder: Path, age: int, urgent: bool = False, lost_after: int = 60) -> None:
         self.folder = folder
-        self.environment = {"SLURM_CONF": str(folder / "slurm.conf")}
+        (folder / "bin").mkdir()
+        (folder / "bin/srun").write_text(_SRUN.format(srun=shutil.which("srun")))
+        (folder / "bin/srun").chmod(0o755)
+        self.environment = {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": f"{folder}/bin:{os.environ['PATH']}"}
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         controller, *ports = _free_ports(1 + len(NODES))
         conf = _CONF.format(
@@ -177,12 +196,14 @@ def cluster(age: int = 3600, *, urgent: bool = False, lost_after: int = 60) -> I
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
     folder.chmod(0o755)
     made = Cluster(folder, age, urgent, lost_after)
-    try:
-        made.up()
-        yield made
-    finally:
-        made.down()
-        shutil.rmtree(folder, ignore_errors=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch_files, "INSIDE", "$HOME/checkout")  # each task has its own home
+        try:
+            made.up()
+            yield made
+        finally:
+            made.down()
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _children(folder: Path) -> list[int]:

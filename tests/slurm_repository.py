@@ -103,7 +103,7 @@ def create(folder: Path) -> Path:
     command = f"{_LAUNCH} train.py {{test_case}} {golden}"
     compare = 'echo "AssertionError: The following metrics failed: lm loss" >&2; exit 1'
     texts = {
-        "bin/uv": _UV, "train.py": _TRAIN, ".gitignore": ".venv\n",
+        "bin/uv": _UV, "train.py": _TRAIN,
         "tests/test_utils/recipes/h100/gpt.yaml": f"""\
 type: basic
 spec:
@@ -129,7 +129,6 @@ products:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     (folder / "bin/uv").chmod(0o755)
-    (folder / ".venv").mkdir()
     for arguments in (["init", "-q", "-b", "main"], ["add", "-A"], ["commit", "-q", "-m", "one"]):
         subprocess.run(["git", "-C", str(folder), *arguments], check=True)
     return folder

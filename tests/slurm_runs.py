@@ -1,5 +1,6 @@
 """Jobs in a folder, submitted and followed."""
 
+import tarfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,8 +31,9 @@ class CountingSlurm(Slurm):
 
 def plan(base: Path, scripts: Mapping[str, str], nodes: int = 1) -> Planned:
     """Jobs for tests of these names."""
-    (base / "checkout").mkdir(parents=True, exist_ok=True)
-    site = Site(str(base / "checkout"), str(base), options=("--oversubscribe",))
+    base.mkdir(parents=True, exist_ok=True)
+    tarfile.open(base / "tree.tar", "w").close()
+    site = Site("/c", str(base), "/image.sqsh", options=("--oversubscribe",))
     planned = []
     for name, script in scripts.items():
         quoted = script.replace("{", "{{").replace("}", "}}")

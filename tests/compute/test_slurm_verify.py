@@ -2,7 +2,6 @@
 
 import json
 import os
-import tarfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -40,7 +39,9 @@ class World:
     def __init__(self, folder: Path, env: dict[str, str]) -> None:
         self.folder = folder
         self.checkout = Checkout.open(slurm_repository.create(folder / "checkout"))
-        self.site = Site(str(self.checkout.path), str(folder / "results"), options=("--oversubscribe",))
+        (folder / "image.sqsh").touch()
+        image, options = str(folder / "image.sqsh"), ("--oversubscribe",)
+        self.site = Site(str(self.checkout.path), str(folder / "results"), image, options=options)
         self.env, self.slurm = env, CountingSlurm({**os.environ, **env})
         self.steps = 0
 
@@ -122,29 +123,26 @@ def alone(tmp_path: Path) -> World:
 # -- before anything is submitted ------------------------------------------------------------------------------------
 
 
-def test_without_a_folder_for_results_nothing_is_planned(alone: World) -> None:
-    plan = alone.plan(results="")
-    assert "results folder" in plan.show().text
+@pytest.mark.parametrize("lacks", ["results", "image"])
+def test_without_an_image_or_a_folder_for_results_nothing_is_planned(alone: World, lacks: str) -> None:
+    plan = alone.plan(**{lacks: ""})
+    assert "set results and image" in plan.show().text
     outcomes, entries = alone.go(plan)
     assert (outcomes, of("effect", entries), of("check", entries), alone.slurm.calls) == ({}, [], [], [])
 
 
-def test_what_the_commit_and_the_work_tree_lack_is_a_warning(alone: World) -> None:
+def test_what_the_repository_and_the_machine_lack_is_a_warning(alone: World) -> None:
     (warning,) = alone.plan().warnings
     assert f"bump/main/dev-{TAG} does not exist" in warning
     assert alone.plan(tag="").warnings == ()
     alone.checkout.git("branch", f"bump/main/dev-{TAG}")
     assert alone.plan().warnings == ()
-    (alone.checkout.path / "train.py").write_text("changed\n")
-    (alone.checkout.path / ".venv").rmdir()
-    warnings = alone.plan().warnings
-    assert ["no .venv" in warnings[0], "uncommitted" in warnings[1]] == [True, True]
     missing = alone.plan(image="/no/a.sqsh", mounts=(("/no/data", "/data"), ("/tmp", "/x"))).warnings
     assert [warning.split()[0] for warning in missing] == ["/no/a.sqsh", "/no/data"]
 
 
 def test_results_with_one_image_are_none_of_another(alone: World) -> None:
-    assert len({alone.plan(image=image).folder for image in ("", "/a.sqsh", "/b.sqsh")}) == 3
+    assert len({alone.plan(image=image).folder for image in ("/a.sqsh", "/b.sqsh")}) == 2
 
 
 @pytest.mark.parametrize(
@@ -179,7 +177,6 @@ def test_a_preview_writes_and_submits_nothing(world: World, tag: str, apply: boo
     [
         ({"session": Session(partition="gone")}, "invalid partition specified: gone"),
         ({"least_gpus": 64}, "node configuration is not available"),
-        ({"image": "/a.sqsh"}, "Pyxis"),
     ],
 )
 def test_what_the_cluster_rejects_is_refused_before_anything_is_submitted(
@@ -191,6 +188,12 @@ def test_what_the_cluster_rejects_is_refused_before_anything_is_submitted(
     assert "sbatch" not in world.slurm.calls
 
 
+def test_a_cluster_without_pyxis_is_refused(alone: World) -> None:
+    (alone.folder / "srun").write_text("#!/bin/sh\n")
+    with pytest.raises(Refused, match="Pyxis is not installed"):
+        alone.plan()
+
+
 @needs_slurm
 def test_tests_that_cannot_run_here_are_left_out_and_the_others_are_planned(world: World) -> None:
     text = (world.checkout.path / RECIPES / "gpt.yaml").read_text()
@@ -198,13 +201,13 @@ def test_tests_that_cannot_run_here_are_left_out_and_the_others_are_planned(worl
     big = text.partition("products:\n")[0].replace("gpus: 2", "gpus: 64") + rows
     world.commit(
         big=big.replace("model: gpt", "model: bert"), twice=text.partition("products:\n")[0] + rows,
-        inside=big.replace("set -e", "cd /opt/megatron-lm").replace("model: gpt", "model: t5"),
+        data=big.replace("set -e", "ls /mnt/artifacts").replace("model: gpt", "model: t5"),
     )  # fmt: skip
     plan = world.plan()
     assert cases(plan) == list(slurm_repository.CASES)
     obstacles = {str(entry.test): entry.obstacle for entry in plan.tests if entry.obstacle}
     for name, expected in {
-        "bert/good": "configuration is not available", "t5/good": "/opt/megatron-lm", "gpt/wide": "least-gpus",
+        "bert/good": "configuration is not available", "t5/good": "/mnt/artifacts", "gpt/wide": "least-gpus",
     }.items():  # fmt: skip
         assert expected in obstacles.pop(f"{name}@dgx_h100 (dev)")
     assert obstacles == {}
@@ -282,25 +285,11 @@ def wait_for(is_true: Callable[[], object]) -> None:
 
 
 @needs_slurm
-def test_containers_get_the_planned_commit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    srun = world.folder / "bin/srun"  # a cluster with Pyxis, whose containers do nothing
-    srun.parent.mkdir()
-    srun.write_text(
-        '#!/bin/sh\n[ "$1" = --help ] && echo "      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]"\nexit 0\n'
-    )
-    srun.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{srun.parent}:{os.environ['PATH']}")
-    world.slurm = CountingSlurm({**os.environ, **world.env})
-    plan = world.plan(tests="good", image="/a.sqsh")
+def test_containers_get_the_planned_commit(world: World) -> None:
+    plan = world.plan(tests="good")
     (world.checkout.path / "train.py").write_text("changed since\n")
     outcomes, _ = world.go(plan, wait=True)
-    folder = outcomes["good"].job.folder
-    tree = folder.parents[1] / "tree.tar"
-    assert f"tar -C /opt/megatron-lm --no-same-owner -xf {tree}\n" in (folder / "task.sh").read_text()
-    with tarfile.open(tree) as packed:
-        member = packed.extractfile("train.py")
-        assert member is not None
-        assert b"changed since" not in member.read()
+    assert outcomes["good"].word == "passed"
 
 
 # -- the notebook --------------------------------------------------------------------------------------------------
@@ -312,9 +301,10 @@ def test_the_notebook_continues_when_it_is_started_again(
 ) -> None:
     monkeypatch.setenv("RUNBOOK_AUDIT", str(world.folder / "audit"))
     monkeypatch.setenv("GITHUB_REPOSITORY", "o/Megatron-LM")
-    monkeypatch.setenv("SLURM_CONF", real.environment["SLURM_CONF"])
+    for name, value in real.environment.items():
+        monkeypatch.setenv(name, value)
     site = world.folder / "site.yaml"
-    site.write_text(f"results: {world.folder}/results\noptions: [--oversubscribe]\n")
+    site.write_text(f"results: {world.folder}/results\nimage: /image.sqsh\noptions: [--oversubscribe]\n")
     parameters = {"tag": TAG, "repo": str(world.checkout.path), "site": str(site)}
     parameters["tests"] = "good,oom"
 

@@ -1,8 +1,7 @@
 """The batch file of a recipe's test for Slurm, and what runs on each of its nodes.  Pure.
 
-The job makes its first node the master and starts one task per node, in a container of Pyxis if there is an image.
-Scripts of recipes edit the files that they read, so in a container each node unpacks the planned commit for itself,
-even if the checkout has changed before the job starts.
+The job makes its first node the master and starts one task per node, in a container of Pyxis.  Scripts of recipes edit
+the files that they read, so each node unpacks the planned commit for itself, and the checkout may change before.
 Source: ``skills/mcore-run-on-slurm`` of Megatron-LM; options of Pyxis as printed by ``srun --help`` on such a cluster.
 """
 
@@ -13,21 +12,15 @@ from importlib import resources
 from pathlib import Path
 
 from runbook_lib.compute.parallelism import VARIABLE
-from runbook_lib.compute.slurm.selection import INSIDE, SelectedTest
+from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Site
 
+#: The folder in which the scripts of the recipes expect the checkout.
+INSIDE = "/opt/megatron-lm"
 #: The batch file's name.
 BATCH = "job.sbatch"
 #: Options by which a user decides how a node's processors are shared.
 _SHARING = re.compile(r"--(?:exclusive|oversubscribe|cpus-per-(?:gpu|task)|mincpus|cores-per-socket)(?:=|$)")
-#: As in CI, models of Hugging Face come only from the folder that is mounted for them.
-_UNPACK = f"""\
-if [ -d /mnt/hf_home ]; then
-    export HF_HOME=/mnt/hf_home TRANSFORMERS_OFFLINE=1
-fi
-mkdir -p {INSIDE}
-tar -C {INSIDE} --no-same-owner -xf {{tree}}
-cd {INSIDE}"""
 
 
 def job_name(folder: Path) -> str:
@@ -38,7 +31,7 @@ def job_name(folder: Path) -> str:
 def job_files(entry: SelectedTest, site: Site, folder: Path, tree: Path) -> dict[Path, str]:
     """Return the files of a test's job, by path, the batch file first.
 
-    ``folder`` is for its results, ``tree`` the archive of the tested commit, which containers unpack.  Raises
+    ``folder`` is for its results, ``tree`` the archive of the tested commit.  Raises
     CannotTell for a field of the recipe's script without a value.
     """
     test, session, gpus = entry.test, site.session, site.gpus_for(entry.test)
@@ -56,13 +49,10 @@ def job_files(entry: SelectedTest, site: Site, folder: Path, tree: Path) -> dict
         "job.sh", DIRECTIVES="\n".join(f"#SBATCH {option}" for option in (*options, *site.options)), GPUS=str(gpus),
         FOLDER=shlex.quote(str(folder)), SRUN=shlex.join([*_container(site, tree), "bash"]),
     )  # fmt: skip
-    enter = f"cd {shlex.quote(site.checkout)}"
-    if site.image:
-        enter = _UNPACK.format(tree=shlex.quote(str(tree)))
     variable = f"unset {VARIABLE}" if entry.connections is None else f"export {VARIABLE}={entry.connections}"
     task = _fill(
         "task.sh", TEST=" ".join(f"{test}, from {test.recipe}".split()),
-        CONNECTIONS=variable, FOLDER=shlex.quote(str(folder)), ENTER=enter,
+        CONNECTIONS=variable, FOLDER=shlex.quote(str(folder)), TREE=shlex.quote(str(tree)), INSIDE=INSIDE,
     )  # fmt: skip
     script = test.command(assets_dir=f"{folder}/assets", artifacts_dir=f"{folder}/artifacts", name=test.name)
     return {folder / BATCH: batch, folder / "task.sh": task, folder / "script.sh": f"{script.rstrip()}\n"}
@@ -70,8 +60,6 @@ def job_files(entry: SelectedTest, site: Site, folder: Path, tree: Path) -> dict
 
 def _container(site: Site, tree: Path) -> list[str]:
     """Return the options of Pyxis.  Recipes' scripts delete files of the home, so it is not mounted."""
-    if not site.image:
-        return []
     mounts = ",".join(":".join(mount) for mount in ((str(tree.parent), str(tree.parent)), *site.mounts))
     return [
         f"--container-image={site.image}", f"--container-mounts={mounts}", "--container-writable",

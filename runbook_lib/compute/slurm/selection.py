@@ -14,8 +14,6 @@ from runbook_lib.text.suggestions import did_you_mean
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.git import commit_changes
 
-#: The folder in which the scripts of the recipes expect the checkout.
-INSIDE = "/opt/megatron-lm"
 #: The tests that CI runs on a bump's pull request, and whose golden values the bump moves.
 BUMP = "bump"
 #: The folders of CI's runners that recipes use.  The last two are for caches, which one node can create for itself.
@@ -143,10 +141,6 @@ def unmounted(site: Site, entry: SelectedTest) -> str:
     A mount inside a folder of CI counts as the folder: a user who mounts parts of it knows which are read.
     """
     test = entry.test
-    if not site.image:
-        if INSIDE not in test.script:
-            return ""
-        return f"The test's script uses {INSIDE}, which only a container has. Set image in the site file."
     text = f"{test.script}\n{entry.config}"
     used = [folder for folder in (_DATA, *(_SHARED_BY_NODES if test.nodes > 1 else ())) if folder in text]
     present = [f"{mount[1].rstrip('/')}/" for mount in site.mounts]

@@ -47,13 +47,12 @@ class Session:
 class Site:
     """A cluster of one platform.  Paths are absolute and shared between the nodes.
 
-    ``mounts`` have a path outside, one inside the container, and optionally ``ro``.  Without an ``image`` a test runs
-    in the checkout itself, else on an archive of the commit.  ``gpus`` is False if the cluster allocates complete nodes
-    and has no GPU resources.  Tests whose recipe names fewer GPUs per node get ``least_gpus``, because CI's own runners
-    provide all of theirs.  ``options`` are further options of ``sbatch``.  With ``early`` a test ends as soon as its
-    golden values are complete.  ``session`` is for work inside the image, and names partition and account.  ``engine``
-    builds images, "" for the first that works.  For a search, ``search_image`` names the image of each ``{tag}``, and
-    ``components`` are versions in the good image.
+    ``mounts`` have a path outside, one inside the container, and optionally ``ro``.  ``gpus`` is False if the
+    cluster allocates complete nodes and has no GPU resources.  Tests whose recipe names fewer GPUs per node get
+    ``least_gpus``, because CI's own runners provide all of theirs.  ``options`` are further options of ``sbatch``.
+    With ``early`` a test ends as soon as its golden values are complete.  ``session`` is for work inside the image,
+    and names partition and account.  ``engine`` builds images, "" for the first that works.  For a search,
+    ``search_image`` names the image of each ``{tag}``, and ``components`` are versions in the good image.
     """
 
     checkout: str

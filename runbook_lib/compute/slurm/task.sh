@@ -23,6 +23,12 @@ import signal
 faulthandler.register(signal.SIGUSR1)
 END
 export PYTHONPATH=$HOME/stacks${PYTHONPATH:+:$PYTHONPATH}
-@ENTER@
+# As in CI, models of Hugging Face come only from the folder that is mounted for them.
+if [ -d /mnt/hf_home ]; then
+    export HF_HOME=/mnt/hf_home TRANSFORMERS_OFFLINE=1
+fi
+mkdir -p @INSIDE@
+tar -C @INSIDE@ --no-same-owner -xf @TREE@
+cd @INSIDE@
 
 bash "$own/script.sh"

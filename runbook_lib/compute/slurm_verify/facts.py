@@ -17,7 +17,10 @@ from runbook_lib.compute.tasks import TABLE
 from runbook_lib.errors import Refused
 from runbook_lib.world.bump_branch import BumpBranch
 
-_NO_RESULTS = "Nothing is planned without a results folder that all nodes see: set results in the site file."
+_INCOMPLETE = (
+    "Nothing is planned without a results folder that all nodes see, and an image in which Pyxis runs the tests: set "
+    "results and image in the site file."
+)
 _ADVICE = (
     'Correct the site file: partition (`sinfo -o "%P %l %D %G"` lists them), account, least-gpus or options; or set '
     "gpus: false if Slurm knows no GPUs."
@@ -44,11 +47,8 @@ class SlurmFacts:
     @property
     def folder(self) -> Path:
         """The folder for the results of this commit with this image."""
-        bump, image = self.branch.bump, self.site.image
-        name = f"{bump.image_type}-{bump.tag or 'none'}-{self.branch.start[:12]}"
-        if image:  # each has its own results
-            name += f"-{hashlib.sha256(image.encode()).hexdigest()[:6]}"
-        return Path(self.site.results or "/") / name
+        bump, image = self.branch.bump, hashlib.sha256(self.site.image.encode()).hexdigest()[:6]
+        return Path(self.site.results) / f"{bump.image_type}-{bump.tag or 'none'}-{self.branch.start[:12]}-{image}"
 
     @property
     def tree(self) -> Path:
@@ -82,7 +82,7 @@ class SlurmFacts:
             return display.note(self.idle)
         session = self.site.session
         shown = display.facts(
-            commit=self.branch.start[:10], results=self.folder, image=self.site.image or "none: in the checkout itself",
+            commit=self.branch.start[:10], results=self.folder, image=self.site.image,
             partition=session.partition, account=session.account,
         )  # fmt: skip
         rows = []
@@ -107,8 +107,8 @@ def read_facts(branch: BumpBranch, site: Site, tests: str, again: str, slurm: Sl
         raise Refused(f"jobs={again!r} is not failed, all or cancel. Name the tests that it is for in tests.")
     bump, facts = branch.bump, SlurmFacts(branch, site, slurm or Slurm())
     idle = "" if bump.repository.tests.recipes else f"{bump.repository.name} has no test recipes."
-    if not site.results or idle:
-        return replace(facts, idle=idle or _NO_RESULTS)
+    if not (site.results and site.image) or idle:
+        return replace(facts, idle=idle or _INCOMPLETE)
     selected, unreadable = selection.read_commit_tests(branch, site, tests)
     warnings = [*branch.warnings, *unreadable]
     if bump.tag is not None and branch.tip is None:
@@ -130,7 +130,7 @@ def _with_jobs(facts: SlurmFacts, new: Sequence[SelectedTest]) -> SlurmFacts:
     """Add jobs for the new tests, except those that Slurm rejects.  Raises Refused if none can run."""
     planned, obstacles = [], {}
     refusals: dict[tuple[int, int, int], str] = {}  # by what is requested of Slurm
-    if new and facts.site.image and not facts.slurm.runs_containers():
+    if new and not facts.slurm.runs_containers():
         raise Refused(f"{facts.site.image} cannot be run. {TABLE['missing']['pyxis']}")
     for entry in new:
         test = entry.test
@@ -145,25 +145,11 @@ def _with_jobs(facts: SlurmFacts, new: Sequence[SelectedTest]) -> SlurmFacts:
         else:
             planned.append(job)
     tests = tuple(replace(it, obstacle=it.obstacle or obstacles.get(it.test.name, "")) for it in facts.tests)
-    facts = replace(facts, tests=tests, new=planned, warnings=(*facts.warnings, *_site_warnings(facts)))
+    used = [path for path in (facts.site.image, *(mount[0] for mount in facts.site.mounts)) if path.startswith("/")]
+    missing = [path for path in used if not Path(path).exists()]
+    warnings = [f"{path} does not exist on this machine; the nodes need it." for path in missing]
+    facts = replace(facts, tests=tests, new=planned, warnings=(*facts.warnings, *warnings))
     if not planned:
         advice = " To follow those that were submitted before, name only them in tests." if facts.seen else ""
         raise Refused(f"Nothing can be submitted. {' '.join(facts.left_out)}{advice}")
     return facts
-
-
-def _site_warnings(facts: SlurmFacts) -> list[str]:
-    """Compare the site with this machine, which may see less than the nodes."""
-    site, branch = facts.site, facts.branch
-    paths = [path for path in (site.image, *(mount[0] for mount in site.mounts)) if path.startswith("/")]
-    missing = [path for path in paths if not Path(path).exists()]
-    warnings = [f"{path} does not exist on this machine; the nodes need it." for path in missing]
-    if site.image:
-        return warnings
-    if not (Path(site.checkout) / ".venv").is_dir():
-        warnings.append(f"{site.checkout} has no .venv, so each node would build one: run `uv sync` there first.")
-    head = branch.checkout.resolve("HEAD")
-    if not branch.checkout.bare and (head != branch.start or branch.checkout.uncommitted(["."])):
-        state = f"currently at {head[:10]} with its uncommitted changes, not at {branch.start[:10]}"
-        warnings.append(f"Without an image the tests run in {site.checkout} as it is when they start: {state}.")
-    return warnings

@@ -73,7 +73,7 @@ class Submitted:
         facts = self.facts
         files.make_folder(facts.folder)
         with files.locked(facts.folder / "lock"):
-            if facts.site.image and not facts.tree.exists():  # later changes to the checkout have no effect
+            if not facts.tree.exists():  # later changes to the checkout have no effect
                 facts.branch.checkout.archive(facts.branch.start, facts.tree)
             try:
                 for job in slurm_jobs.submit(facts.slurm, self._left(), facts.texts):

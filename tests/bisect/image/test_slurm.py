@@ -2,13 +2,12 @@
 
 import os
 import random
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bisect_world import PYTHON, SRUN, World, kill_search, wait_until
+from bisect_world import PYTHON, World, kill_search, wait_until
 from slurm_cluster import Cluster, cluster
 
 from runbook_lib.bisect.image.facts import SearchFacts
@@ -30,12 +29,11 @@ class SlurmWorld(World):
     def __init__(self, folder: Path, real: Cluster, monkeypatch: pytest.MonkeyPatch, seconds: float = 0) -> None:
         super().__init__(folder)
         (folder / "bin").mkdir()
-        for name, text in {"srun": SRUN.replace("{srun}", shutil.which("srun") or ""), "python3": PYTHON}.items():
-            (folder / "bin" / name).write_text(text)
-            (folder / "bin" / name).chmod(0o755)
-        monkeypatch.setenv("PATH", f"{folder}/bin:{os.environ['PATH']}")
+        (folder / "bin/python3").write_text(PYTHON)
+        (folder / "bin/python3").chmod(0o755)
         for name, value in real.environment.items():
             monkeypatch.setenv(name, value)
+        monkeypatch.setenv("PATH", f"{folder}/bin:{os.environ['PATH']}")
         command = (
             f"echo $SLURM_JOB_ID $SLURM_JOB_NODELIST >>{folder}/starts; sleep {seconds}; "
             "case $IMAGE$LD_LIBRARY_PATH in *26.0[56]*nccl-*) ;; *26.0[56]*) exit 1 ;; esac"

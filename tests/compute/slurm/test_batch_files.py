@@ -16,7 +16,7 @@ from runbook_lib.compute.workloads import Workload
 from runbook_lib.errors import CannotTell
 
 FOLDER, TREE = Path("/shared/results/c/gpt-a/1"), Path("/shared/results/c/tree.tar")
-SITE = Site("/shared/Megatron-LM", "/shared/results")
+SITE = Site("/shared/Megatron-LM", "/shared/results", image="/images/mcore.sqsh")
 
 
 def workload(
@@ -78,16 +78,15 @@ def test_the_files_of_a_test() -> None:
     _, task, script = rendered(workload(script="echo {name} ${{HOME}} {artifacts_dir}\n"), connections=1)
     assert script == f"echo gpt-a-dev-dgx_h100 ${{HOME}} {FOLDER}/artifacts\n"
     for line in (
-        "export CUDA_DEVICE_MAX_CONNECTIONS=1", "cd /shared/Megatron-LM",
+        "export CUDA_DEVICE_MAX_CONNECTIONS=1", "cd /opt/megatron-lm",
         "export RUN_ID=runbook-$SLURM_JOB_ID",  # recipes delete folders below it: never empty
     ):  # fmt: skip
         assert line in task.splitlines()
-    assert "hf_home" not in task
     assert "unset CUDA_DEVICE_MAX_CONNECTIONS\n" in rendered(workload())[1]
 
 
 def test_a_container_sees_a_copy_of_the_checkout_and_never_the_home() -> None:
-    site = replace(SITE, image="/images/mcore.sqsh", mounts=(("/data", "/mnt/artifacts", "ro"),))
+    site = replace(SITE, mounts=(("/data", "/mnt/artifacts", "ro"),))
     batch, task, _ = rendered(workload(script="cd /opt/megatron-lm"), site)
     assert "--container-image=/images/mcore.sqsh" in batch
     mounts = "/shared/results/c:/shared/results/c,/data:/mnt/artifacts:ro"
@@ -106,7 +105,7 @@ def test_a_location_without_a_value_is_reported() -> None:
 @pytest.mark.component("shellcheck")
 def test_shellcheck_finds_nothing(tmp_path: Path) -> None:
     texts = rendered(workload("it's", script="true"))
-    texts += rendered(workload(script="true"), replace(SITE, image="/images/mcore.sqsh"), 1)
+    texts += rendered(workload(script="true"), SITE, 1)
     for number, text in enumerate(texts):
         (tmp_path / f"{number}.sh").write_text(text if text.startswith("#!") else f"#!/bin/bash\n{text}")
     program = shutil.which("shellcheck") or "shellcheck"

@@ -77,17 +77,15 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("site", "script", "settings", "nodes", "lacks"),
     [
-        ({}, "DATA_PATH=/mnt/artifacts", "", 1, ""),  # without an image it is for the nodes to have
-        ({}, "cd /opt/megatron-lm", "", 1, "/opt/megatron-lm"),
-        ({"image": "i"}, "cd /opt/megatron-lm", "--load: /mnt/artifacts/x", 1, "/mnt/artifacts,"),
-        ({"image": "i", "mounts": (("/d", "/mnt/artifacts"),)}, "DATA=/mnt/artifacts/", "", 1, ""),
-        ({"image": "i", "mounts": (("/d", "/mnt/", "ro"),)}, "DATA=/mnt/artifacts/", "", 1, ""),
-        ({"image": "i", "mounts": (("/d", "/mnt/artifacts/text"),)}, "DATA=/mnt/artifacts/", "", 1, ""),
-        ({"image": "i", "mounts": (("/d", "/mnt/art"),)}, "DATA=/mnt/artifacts/x", "", 1, "/mnt/artifacts,"),
+        ({}, "cd /opt/megatron-lm", "--load: /mnt/artifacts/x", 1, "/mnt/artifacts,"),
+        ({"mounts": (("/d", "/mnt/artifacts"),)}, "DATA=/mnt/artifacts/", "", 1, ""),
+        ({"mounts": (("/d", "/mnt/", "ro"),)}, "DATA=/mnt/artifacts/", "", 1, ""),
+        ({"mounts": (("/d", "/mnt/artifacts/text"),)}, "DATA=/mnt/artifacts/", "", 1, ""),
+        ({"mounts": (("/d", "/mnt/art"),)}, "DATA=/mnt/artifacts/x", "", 1, "/mnt/artifacts,"),
         # A node creates the folder of a cache for itself; two nodes must share it.
-        ({"image": "i"}, "DATA_CACHE_PATH=/lustre/fsw/a/cache/", "", 1, ""),
-        ({"image": "i"}, "DATA_CACHE_PATH=/lustre/fsw/a/cache/", "", 2, "/lustre/fsw,"),
-        ({"image": "i", "mounts": (("/l", "/lustre"),)}, "DATA_CACHE_PATH=/lustre/fsw/a/cache/", "", 2, ""),
+        ({}, "DATA_CACHE_PATH=/lustre/fsw/a/cache/", "", 1, ""),
+        ({}, "DATA_CACHE_PATH=/lustre/fsw/a/cache/", "", 2, "/lustre/fsw,"),
+        ({"mounts": (("/l", "/lustre"),)}, "DATA_CACHE_PATH=/lustre/fsw/a/cache/", "", 2, ""),
     ],
 )
 def test_folders_missing_from_a_container_are_named(
