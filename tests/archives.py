@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from runbook_lib.record import archive, run_file
+from runbook_lib.record.recorder import Recorder
 from runbook_lib.record.run_file import Identity, parse_time
 from runbook_lib.record.store import RecordStore
 from runbook_lib.world.machine import provenance
@@ -83,6 +84,14 @@ def elements(page: str) -> list[tuple[str, dict[str, str]]]:
 def words(page: str) -> str:
     """What a page says, its spaces evened out."""
     return " ".join(_Page(page).text.split())
+
+
+def told(record: Recorder, kind: str) -> Any:
+    """Return what a run has told its record: a field, or its outcomes of this kind: ``done`` or ``waiting``."""
+    if kind not in ("done", "waiting"):
+        return record.run[kind]
+    state = record.step["state"]
+    return [record.run["outcome"]] if kind == state or (kind, state) == ("done", "previewed") else []
 
 
 def two_bumps(tmp_path: Path) -> Path:

@@ -1,7 +1,6 @@
 """A checkout, a test and the folder of results of a search, for the tests of bisect-image."""
 
 import contextlib
-import json
 import os
 import shlex
 import signal
@@ -71,13 +70,12 @@ class World:
         """A machine without GPUs, where a run may take a minute."""
         return Site(str(self.checkout.path), str(self.folder / "results"), session=Session(1, 0, time="0:01:00"))
 
-    def go(self, facts: SearchFacts) -> tuple[SearchFacts, list[dict[str, Any]]]:
+    def go(self, facts: SearchFacts) -> tuple[SearchFacts, dict[str, Any]]:
         folder, bump = Path(tempfile.mkdtemp(prefix="record-", dir=self.folder)), facts.branch.bump
-        record = Recorder("bisect-image", bump, "o/n", folder)
+        record = Recorder("bisect-image", bump, folder)
         plan = BisectImage("", "", "", "").plan(facts, bump)
         carry_out(record, plan, Outside(self.checkout, None, record), lambda view: view)
-        lines = (folder / "contributions.jsonl").read_text().splitlines()
-        return reread(facts), [json.loads(line) for line in lines]
+        return reread(facts), record.run
 
     @property
     def starts(self) -> list[str]:

@@ -1,7 +1,6 @@
 """A practice repository with its forge in a test's own folder, and a bump on it: real git, in process, a set clock."""
 
 import atexit
-import json
 import shutil
 import subprocess
 import tempfile
@@ -15,6 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from archives import told
 from controls import Controls
 from github_server.server import Forge
 from people import STRANGER, PeopledForge
@@ -127,36 +127,34 @@ class World:
         folder = self.records / name
         make_folder(folder)
         write(folder / run_file.RUN, run_file.to_bytes(predicate))
-        self.steps.append(Recorder("03-open-pr", bump, REPOSITORY, folder))
+        self.steps.append(Recorder("03-open-pr", bump, folder, {**run_file.empty_run(), **predicate}))
         return self.steps[-1]
 
-    def said(self, kind: str) -> list[dict[str, Any]]:
+    def said(self, kind: str) -> Any:
         """What the last run told the record of this kind, and what comes next as a person reads it."""
-        folder = self.steps[-1].folder
-        assert folder is not None
-        lines = (folder / "contributions.jsonl").read_text().splitlines()
-        entries = [entry for entry in map(json.loads, lines) if entry["kind"] == kind]
-        return [it | {"next": commands.text(Next.from_json(it["next"]))} if "next" in it else it for it in entries]
+        entries = told(self.steps[-1], kind)
+        if kind not in ("done", "waiting"):
+            return entries
+        return [it | {"next": commands.text(Next.from_json(it["next"]))} for it in entries]
 
     def outcome(self) -> str:
         """The sentence that the last run ended with."""
         return str([*self.said("done"), *self.said("waiting")][-1]["sentence"])
 
     def effects(self) -> list[str]:
-        return [entry["effect"] for entry in self.said("effect")]
+        return [entry["effect"] for entry in self.said("effects")]
 
     def conditions(self) -> dict[str, dict[str, Any]]:
         """What became of each condition of the last run, by its sentence."""
-        return {str(each["sentence"]): each for entry in self.said("conditions") for each in entry["conditions"]}
+        return {str(each["sentence"]): each for each in self.said("conditions")}
 
     def checks(self) -> dict[str, str]:
-        return {entry["name"]: entry["status"] for entry in self.said("check")}
+        return {entry["name"]: entry["status"] for entry in self.said("checks")}
 
     def open_pr(self, token: str = "practice-token", **parameters: Any) -> Opened:
         """Step 3, as its notebook runs it."""
         bump = self.run(open_pr, token=token, **parameters)
-        numbers = [entry["values"].get("pull_request") for entry in self.said("given")]
-        number = next(filter(None, numbers), None)
+        number = self.steps[-1].run["inputs"].get("pull_request")
         commit = self.checkout.branch_tip(bump.branch) if bump.tag else None
         return Opened(commit, self.github().pull(number) if number else None)
 
@@ -309,7 +307,7 @@ def world(home: Path, before: Callable[[World], object] | None = None) -> Iterat
         patched.setattr(pulls, "DELAYS", (0, 0))
         found = World(home, Controls(forge_of(store, home, lambda: now[0])), now, undo)
         folders = sorted(found.records.glob("record-*"))[:runs]
-        found.steps += [Recorder("03-open-pr", bump_to(), REPOSITORY, folder) for folder in folders]
+        found.steps += [Recorder("03-open-pr", bump_to(), folder, run_file.read(folder)) for folder in folders]
         yield found
 
 

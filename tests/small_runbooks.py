@@ -21,7 +21,7 @@ BEGIN = """\
 import os, time
 from runbook_lib.pins.bump import Bump
 from runbook_lib.checks import Check
-from runbook_lib.model import Outcome
+from runbook_lib.model import Effect, Outcome
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import begin, outputs, parameters, recording
 outputs.redact(os.environ)

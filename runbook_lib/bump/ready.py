@@ -18,7 +18,7 @@ from runbook_lib.world.outside import World
 _LINKS: Mapping[str, str] = {"ci": "CI run", "second ci": "GitLab pipeline"}
 #: The questions that leave a requirement open.
 _ASKED: Mapping[str, str] = {"values": "accept", "issues": "broken"}
-#: A step of this run, as the record has it (``journal.collect``).
+#: A step of this run, as the record has it (``Recorder.steps``).
 RecordedStep = Mapping[str, Any]
 
 

@@ -72,7 +72,7 @@ def carry_out(step: Recorder, plan: Plan[World], world: World, show: Callable[[o
     for result in results:
         for found in result.check.evidence.shown:
             show(found)
-    step.add("conditions", conditions=[result.as_json() for result in results])
+    step.conditions([result.as_json() for result in results])
     is_stopped = any(result.state in ("waits", "failed") for result in results)
     world.round = None if is_stopped else plan.round  # the plan decides tests only once its conditions hold
     for result in results:
@@ -86,7 +86,7 @@ def carry_out(step: Recorder, plan: Plan[World], world: World, show: Callable[[o
 def _record_evidence(step: Recorder, plan: Plan[World]) -> None:
     step.keep(plan.evidence)
     for question in plan.questions:
-        step.decide(question.kind, question.subject, question.why, question.suggestion, question.facts)
+        step.decide(question)
     step.check(*plan.checks)
 
 
@@ -102,7 +102,7 @@ def _treat(step: Recorder, condition: Condition[World], world: World) -> Result:
     changed = False
     try:
         for effect in condition.make_true(world):  # each is recorded before the next one is made
-            step.effect(effect.kind, effect.target, effect.before, effect.after, effect.url)
+            step.effect(effect)
             changed = True
     except NotAllowed as error:  # somebody with more permissions has to do it
         return Result(condition, "waits", Check(check.name, "waiting", str(error)))
@@ -166,15 +166,16 @@ def _conclude(step: Recorder, plan: Plan[World], results: Sequence[Result]) -> N
         if waiting:
             sentence += f"; {waiting.sentence}"
         waiting = Outcome(sentence, Next.again(mode="publish"))
-    if step.waits:
+    if step.step["state"] == "waiting":
         return
+    told = step.step["outcome"]["sentence"]
     if waiting is None and plan.done.sentence:
-        step.done(f"{step.outcome} {plan.done.sentence}".lstrip(), plan.done.next)
+        step.done(f"{told} {plan.done.sentence}".lstrip(), plan.done.next)
     elif waiting is None and results:
         step.done(results[-1].check.detail, results[-1].check.next)
     elif waiting and (bump.apply or plan.only_reads):
         step.waiting(waiting)
-    elif waiting and not step.outcome:
+    elif waiting and not told:
         step.preview(waiting.sentence, waiting.next)
 
 
@@ -239,14 +240,14 @@ class Run:
         Nothing is built on commits that the runbook did not make, or published with them, until a person has confirmed
         them.  Raises RunbookError if a condition cannot be made true; a bump shows and records it, and ends with it.
         """
-        name = getattr(step, "NAME", "") or self.record.current_step
-        self.record.begin_step(name, round)
         if not self.record.is_bump:
             self._carry_out(step)
             return
+        name = getattr(step, "NAME", "") or self.record.step["name"]
+        self.record.begin_step(name, round)
         if self.failure:
             sentence = f"Not run, because an earlier step failed: {self.failure}"
-            self.record.add("left out", sentence=sentence)
+            self.record.leave_out(sentence)
             show(display.note(sentence))
             return
         if self.bump.publish:  # others may change it meanwhile; a run that stays here may have no connection
@@ -256,7 +257,7 @@ class Run:
             self.record.raise_if_failed()
         except RunbookError as error:
             self.failure = error
-            self.record.add("failure", sentence=f"{name}: {error}")
+            self.record.fail(f"{name}: {error}")
             show(display.note(f"✗ {error}"))
 
     def _carry_out(self, step: Step[F]) -> None:

@@ -19,11 +19,12 @@ from runbook_lib.notebook import outputs, place, recording, session
 from runbook_lib.notebook.parameters import passed
 from runbook_lib.pins.bump import Bump, default_mode
 from runbook_lib.practice import PracticeWorld
-from runbook_lib.record import archive, decisions
+from runbook_lib.record import archive, decisions, run_file
 from runbook_lib.record.recorder import Recorder
 from runbook_lib.record.run_file import Identity
 from runbook_lib.world import repository
 from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.machine import provenance
 from runbook_lib.world.machine.files import locked
 
 #: The lock in a checkout's git folder, and the variable that says that the parent of this process has it.
@@ -112,7 +113,9 @@ def end_run(record: Recorder) -> None:
     """Close the record.  Raises Refused for a plan that was computed again, and is not the one that was shown."""
     if os.environ.get(SHOWN, record.fingerprint) != record.fingerprint:
         raise Refused(_CHANGED)
-    recording.end_run(record.folder)
+    recording.end(record)
+    if record.folder and not os.environ.get(recording.ENGINE):
+        print("To add the executed notebook to its record: runbook audit add OUTPUT.ipynb")
 
 
 def _decisions(parameter: str, bump: Bump, record: Recorder) -> Decisions:
@@ -133,18 +136,20 @@ def open_record(
     identity = Identity(repository, bump.base, bump.image_type, bump.target, practice=practice is not None)
     root = archive.default()
     if session.interactive() or SHOWN in os.environ:
-        return Recorder(name, bump, repository, None, root.joinpath(*identity.parts))
-    folder = recording.open_run(root, identity, name, given)
+        return Recorder(name, bump, records=root.joinpath(*identity.parts))
+    engine = provenance.parent_process() if os.environ.get(recording.ENGINE) else None
+    folder = archive.begin(root, identity, name, given, engine=engine)
     print(f"Record: {folder.name}")
+    atexit.register(recording.end_killed, folder)
+    record = Recorder(name, bump, folder, run_file.read(folder))
 
     def fail(error: BaseException, cell: int) -> None:
         if practice:
             practice.write_pages(folder)
-        recording.end(folder, _failure(name, error, cell))
+        recording.end(record, _failure(name, error, cell))
 
     outputs.on_failure(fail)
-    atexit.register(recording.end_killed, folder)
-    return Recorder(name, bump, repository, folder)
+    return record
 
 
 def _absolute(given: Mapping[str, Any]) -> dict[str, Any]:

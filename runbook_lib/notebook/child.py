@@ -47,7 +47,7 @@ class FollowedRun:
         """Return True if the process has ended, or the record of a run that was found is closed."""
         if self._process:
             return self._process.poll() is not None
-        return run is not None and run["state"] != "running"
+        return run is not None and "files" in run
 
     def output(self) -> str:
         """Return the last lines printed by the cells; nothing if another process started it."""

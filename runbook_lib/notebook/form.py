@@ -22,7 +22,7 @@ from runbook_lib.notebook import cards, child, fields, form_views, session
 from runbook_lib.notebook.card_widgets import DecisionCards
 from runbook_lib.notebook.child import FollowedRun, Run
 from runbook_lib.notebook.form_target import FormTarget
-from runbook_lib.record.journal import fingerprint
+from runbook_lib.record.run_file import fingerprint
 from runbook_lib.text.notebook_file import NotebookSource, Parameter
 from runbook_lib.world.machine import startup
 

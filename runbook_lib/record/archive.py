@@ -7,7 +7,6 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,17 +14,15 @@ from typing import Any
 import platformdirs
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.record import journal, report, run_file
+from runbook_lib.record import report, run_file
 from runbook_lib.record.run_file import (
     CHECKPOINTS,
     DECISIONS,
     EXECUTED,
     INDEX,
-    JOURNAL,
     REPORT,
     RUN,
     Identity,
-    parse_time,
 )
 from runbook_lib.record.store import RecordStore
 from runbook_lib.text.redact import Redactor
@@ -34,7 +31,6 @@ from runbook_lib.world.git.command import GitFailed
 from runbook_lib.world.machine import clock, provenance
 from runbook_lib.world.machine.files import is_draft, locked, make_folder, temporary_folder, write
 
-INTERRUPTED = "The run was interrupted: its process was stopped, or the machine went down."
 #: The lock in the git folder, held while the index is written.
 _LOCK = "runbook-index.lock"
 #: Seconds after which a draft was left behind by a killed process.
@@ -65,8 +61,8 @@ def begin(
     started = clock.now()
     run: dict[str, Any] = Redactor(os.environ).data(
         {
+            **run_file.empty_run(),
             "id": run_file.record_id(started, notebook),
-            "state": "running",
             "bump": identity.as_json(),
             "notebook": {"name": notebook},
             "parameters": dict(parameters),
@@ -92,15 +88,18 @@ def begin(
     return folder
 
 
-def close(folder: Path, at: datetime | None = None) -> dict[str, Any]:
-    """Close a record from what its notebook has contributed, and return its run.
+def close(folder: Path, notebook: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Close a record, with the executed notebook if there is one, and return its run.
 
     A run that reported no end was interrupted.  A closed record stays as it is.  Raises RunbookError.
     """
     run = run_file.read(folder)
-    if run["state"] != "running":
+    if "files" in run:
         return run
-    run = Redactor(os.environ).data(_so_far(folder, run) | {"ended": clock.stamp(at or clock.now())})
+    if run["state"] == "running":
+        run = run_file.interrupted(run)
+    if notebook is not None:
+        write(folder / EXECUTED, executed(notebook))
     if (folder / EXECUTED).is_file():
         report.write_report(folder, run)
     return run_file.seal(folder, run)
@@ -119,10 +118,9 @@ def attach(root: Path, notebook: Mapping[str, Any]) -> Path:
             "Name the executed copy that papermill wrote, and the archive with RUNBOOK_AUDIT.",
         )
     run = run_file.read(folder)
-    if run["state"] == "running":
-        if run_file.is_active(run):
-            raise RunbookError(f"The run of {folder} has not ended. Wait for its end, and run the same command again.")
-        run = _close_interrupted(folder, run)
+    if "files" not in run and run_file.is_active(run):
+        raise RunbookError(f"The run of {folder} has not ended. Wait for its end, and run the same command again.")
+    run = close(folder)
     content, file = executed(notebook), folder / EXECUTED
     if file.is_file() and file.read_bytes() != content:
         raise RunbookError(f"The record {folder} already has another executed notebook. Nothing was changed.")
@@ -193,28 +191,8 @@ def _close_dead(bump: Path) -> None:
             root = root_of(folder, run)
             committed = RecordStore(root).records(bump)
         if folder.name not in committed and not run_file.is_active(run):
-            if run["state"] == "running":
-                _close_interrupted(folder, run)
+            close(folder)
             commit(folder)
-
-
-def _close_interrupted(folder: Path, run: Mapping[str, Any]) -> dict[str, Any]:
-    """Close the record of a dead run; several processes that do so at once write the same."""
-    times = [file.stat().st_mtime for file in (folder / JOURNAL, folder / EXECUTED) if file.is_file()]
-    at = datetime.fromtimestamp(max(times), UTC) if times else parse_time(run["started"])
-    return close(folder, at)
-
-
-def _so_far(folder: Path, run: Mapping[str, Any], *, is_active: bool = False) -> dict[str, Any]:
-    """Return a run with what its notebook has contributed; one without an end was interrupted, unless it is active."""
-    found = journal.collect(journal.lines(folder))
-    known = {**run, **found.fields, "state": "running" if is_active else found.state}
-    if not found.has_ended:
-        if not is_active:
-            known |= {"state": "interrupted", "outcome": {"sentence": INTERRUPTED, "next": {}}}
-        for step in known["steps"][-1:]:
-            step["state"] = known["state"]
-    return known
 
 
 def bump_folders(archive: Path) -> list[Path]:
@@ -241,7 +219,7 @@ class BumpRecords:
 def read_records(bump: Path) -> BumpRecords:
     """Read a bump's records.
 
-    An open record includes the contributions so far; if its process has ended, its state is ``interrupted``.
+    One that is open although its process has ended is ``interrupted``.
     """
     readable: list[dict[str, Any]] = []
     unreadable: list[str] = []
@@ -250,8 +228,8 @@ def read_records(bump: Path) -> BumpRecords:
             continue
         try:
             run = run_file.read(folder)
-            if run["state"] == "running":
-                run = _so_far(folder, run, is_active=run_file.is_active(run))
+            if run["state"] == "running" and not run_file.is_active(run):
+                run = run_file.interrupted(run)
         except (RunbookError, OSError, KeyError, TypeError, ValueError):
             unreadable.append(folder.name)  # `audit verify` reports the reason
         else:

@@ -1,4 +1,4 @@
-"""A notebook's contributions to the record of its run.
+"""The record of one run, kept by its notebook in run.json while it runs.
 
 `notebook.begin` opens the record of a run.  In JupyterLab there is no record: *Apply* starts a headless run.
 """
@@ -12,18 +12,19 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.errors import RunbookError
-from runbook_lib.model import Outcome
+from runbook_lib.model import Effect, Outcome, Question
 from runbook_lib.notebooks import BUMP
-from runbook_lib.record.journal import collect, failed_checks, file_prefix, fingerprint
-from runbook_lib.record.run_file import JOURNAL
+from runbook_lib.record import run_file
+from runbook_lib.record.run_file import State
 from runbook_lib.text.redact import Redactor
 from runbook_lib.world import commands
 from runbook_lib.world.machine.clock import now, stamp
-from runbook_lib.world.machine.files import cannot_write, write
+from runbook_lib.world.machine.files import write
 
 if TYPE_CHECKING:
     from runbook_lib.display import View
@@ -31,29 +32,28 @@ if TYPE_CHECKING:
 
 
 class Recorder:
-    """The record of one run, written by its notebook: each contribution immediately, and without secrets."""
+    """The record of one run, without secrets.
+
+    It is on the disk before anything is changed, after each change, and when a step begins or ends.
+    """
 
     def __init__(
-        self, name: str, bump: "Bump", repository: str, folder: Path | None, records: Path | None = None
-    ) -> None:
+        self, name: str, bump: "Bump", folder: Path | None = None, run: Mapping[str, Any] = MappingProxyType({}),
+        records: Path | None = None,
+    ) -> None:  # fmt: skip
         self.name, self.bump = name, bump
         #: The record's folder; None in JupyterLab.
         self.folder = folder
         #: The bump's folder in the archive, with the records of all its runs.
         self.records = folder.parent if folder else records
-        #: True once the step has reported that it waits.
-        self.waits = False
-        #: The sentence that the step has ended with so far.
-        self.outcome = ""
+        #: What run.json has.
+        self.run: dict[str, Any] = {**(run or run_file.empty_run()), "mode": bump.mode}
         self._previews: list[str] = []
-        self._planned_commits: list[dict[str, object]] = []
-        #: The step's name and round; empty before the first one.
-        self._step: tuple[str, int] = ("", 1)
         self._redactor = Redactor(os.environ)
-        self._checks: list[Check] = []
-        self._lines: list[str] = []
-        self._warned: set[str] = set()
-        self.add("begin", step=name, mode=bump.mode, repository=repository)
+        if self.is_bump:
+            self.save()
+        else:
+            self.begin_step(name)
 
     @property
     def is_bump(self) -> bool:
@@ -61,146 +61,198 @@ class Recorder:
         return self.name == BUMP
 
     @property
-    def _prefix(self) -> str:
-        return file_prefix(*self._step) if self.is_bump else ""
-
-    @property
-    def current_step(self) -> str:
-        """The name of the step that has begun; before the first one that of the notebook."""
-        return self._step[0] or self.name
-
-    @property
-    def steps(self) -> Sequence[Mapping[str, Any]]:
+    def steps(self) -> Sequence[dict[str, Any]]:
         """The steps so far, as the record has them."""
-        steps: list[Mapping[str, Any]] = collect(self._lines).fields["steps"]
+        steps: list[dict[str, Any]] = self.run["steps"]
         return steps
+
+    @property
+    def step(self) -> dict[str, Any]:
+        """The step that has begun; before the first one the run."""
+        return self.steps[-1] if self.steps else self.run
 
     @property
     def fingerprint(self) -> str:
         """The fingerprint of the plan so far."""
-        return fingerprint(collect(self._lines).fields)
+        return run_file.fingerprint(self.run)
 
     def begin_step(self, name: str, round: int = 1) -> None:
         """Begin a step of the run, unless it is the current one: what follows belongs to it."""
-        if (name, round) != self._step:
-            self._step = (name, round)
-            self.waits, self.outcome, self._previews, self._checks = False, "", [], []
-            self.add("step", name=name, round=round)
+        if (name, round) != (self.step.get("name"), self.step.get("round")):
+            self._finish_step()
+            self._previews = []
+            self.run["steps"].append({"name": name, "round": round, "state": "running", **run_file.empty_step()})
+            self.save()
+
+    def _finish_step(self) -> None:
+        """Give the last step its state: one that has told no end is done, one of which a check failed has failed."""
+        for step in self.steps[-1:]:
+            failed = [check["name"] for check in step["checks"] if check["status"] == "failed"]
+            if failed and step["state"] != "failed":
+                self._end("failed", Outcome(_failed_checks(failed), Next.from_json(step["outcome"]["next"])))
+            elif step["state"] in ("running", "done"):
+                is_preview = self.run["mode"] == "preview" and not step["effects"]
+                step["state"] = "previewed" if is_preview else "done"
 
     def planned_commit(self, parent: str, changes: str, kind: str) -> None:
         """Announce a commit before creating it: on ``parent``, with changes that have this fingerprint."""
-        self._planned_commits.append({"parent": parent, "changes": changes, "kind": kind})
-        self.add("given", values={"planned_commits": self._planned_commits})
+        planned = [*self.run["inputs"].get("planned_commits", ()), {"parent": parent, "changes": changes, "kind": kind}]
+        self.keep(Evidence({"planned_commits": planned}))
 
-    def effect(self, kind: str, target: str, before: object, after: object, url: str = "") -> None:
-        """Add a completed change; ``kind`` is edit, branch, commit, push, pull request, label, comment or issue."""
-        self.add("effect", effect=kind, target=target, before=before, after=after, url=url)
+    def effect(self, effect: Effect) -> None:
+        """Add a completed change."""
+        told = {name: getattr(effect, name) for name in ("target", "before", "after", "url")}
+        self._add("effects", {"effect": effect.kind, **told, "at": stamp(now())})
+        self.save()
 
     def check(self, *checks: Check) -> None:
         """Add conditions that were verified by reading the actual state again."""
         for check in checks:
-            self._checks.append(check)
-            self.add("check", name=check.name, status=check.status, detail=check.detail)
+            self._add("checks", {"name": check.name, "status": check.status, "detail": check.detail})
             self.keep(check.evidence)
 
     def keep(self, evidence: Evidence) -> None:
         """Add everything that a plan or a check wants kept; tables and texts become files of the record."""
         self.warn(*evidence.warnings)
-        if evidence.inputs:
-            self.add("given", values=evidence.inputs)
-        for name, url in evidence.links.items():
-            self.add("link", name=name, url=url or "")
+        self.run["inputs"] |= self._safe(evidence.inputs)
+        for name, url in self._safe(evidence.links).items():
+            for part in self._parts:
+                part["links"][name] = url
+                if not url:
+                    del part["links"][name]
         for name, rows in evidence.tables.items():
             slug = re.sub(r"[^A-Za-z0-9._-]+", "-", self._redactor.text(name)).strip("-.")[:80] or "table"
             self.store(f"{slug}.csv", _csv(rows))
         if evidence.diff:
-            self.add("diff", digest=hashlib.sha256(evidence.diff.encode("utf-8", "replace")).hexdigest())
+            self._add("diffs", hashlib.sha256(evidence.diff.encode("utf-8", "replace")).hexdigest())
             self.store("change.diff", evidence.diff)
         for name, text in evidence.files.items() if self.folder else ():
             self.store(name, text if isinstance(text, str) else text())
         for each in evidence.decided:
             name = each.subject if each.kind == "allow" else f"{each.kind} {each.subject}"
             at = {"at": each.at} if each.at else {}
-            self.add("exception", exception=name, reason=each.reason, danger=each.confirm, by=each.by, **at)
+            used = {"exception": name, "reason": each.reason, "danger": each.confirm, "by": each.by, **at}
+            self._add("exceptions", used)
+        if evidence != Evidence():
+            self.save()
 
     def warn(self, *sentences: str) -> None:
         """Add warnings: things a person should know although nothing failed."""
         for sentence in sentences:
-            if sentence not in self._warned:  # by an earlier step of the bump
-                self._warned.add(sentence)
-                self.add("warning", sentence=sentence)
+            self._add("warnings", sentence)
 
     def would(self, sentence: str, *, publish: bool = False) -> None:
         """Add an action of apply to a preview's plan, such as ``change 2 lines in 1 file``.
 
         ``publish`` marks actions that leave the machine, and are taken only in that mode.
         """
-        self.add("planned", sentence=sentence, publish=publish)
+        self._add("planned", {"sentence": sentence, "publish": publish})
 
-    def decide(
-        self, question: str, subject: str, why: str, suggestion: str = "", facts: Mapping[str, object] | None = None
-    ) -> None:
-        """Add a decision of this kind that only a person can make.  ``facts`` are shown on its card (``cards``)."""
-        facts = dict(facts or {})
-        if plot := facts.get("plot"):
-            facts["plot"] = f"{self._prefix}{plot}"
-        shown = {"facts": facts} if facts else {}
-        self.add("decision", question=question, subject=subject, why=why, suggestion=suggestion, **shown)
+    def decide(self, question: Question) -> None:
+        """Add a decision that only a person can make.  Its facts are shown on its card (``cards``)."""
+        asked = {name: getattr(question, name) for name in ("subject", "why", "suggestion", "facts")}
+        if plot := question.facts.get("plot"):
+            asked["facts"] = {**question.facts, "plot": f"{self._prefix}{plot}"}
+        self._add("decisions", {"question": question.kind, **asked})
+
+    def conditions(self, conditions: Sequence[Mapping[str, object]]) -> None:
+        """Add the conditions of a plan, each with what became of it."""
+        for condition in conditions:
+            self._add("conditions", condition)
 
     def waiting(self, outcome: Outcome) -> None:
-        """Report that the step is waiting: what for, and what continues it."""
-        self.waits = True
-        self._end("waiting", outcome.sentence, outcome.next, for_ci=outcome.for_ci)
+        """End the step as waiting: for what, and what continues it."""
+        self._end("waiting", outcome)
 
     def preview(self, sentence: str, next: Next) -> None:
-        """Report what a step would do, or for what it would wait, after those before it in the same run."""
+        """End the step with what it would do, or for what it would wait, after those before it in the same run."""
         self._previews.append(sentence)
         self.done(f"Preview: {'; '.join(self._previews)}.", next)
 
     def done(self, sentence: str, next: Next | None = None) -> None:
-        """Report a completed run: the work that was done now, was done before, or would be done."""
-        self.outcome = sentence
-        self._end("done", sentence, next or Next())
+        """End the step: its work was done now, was done before, or would be done."""
+        self._end("done", Outcome(sentence, next or Next()))
 
-    def _end(self, kind: str, sentence: str, next: Next, **more: object) -> None:
-        self.add(kind, sentence=sentence, next=commands.resolve(next, self.name, self.bump).as_json(), **more)
+    def fail(self, sentence: str) -> None:
+        """End the step of a bump as failed."""
+        self._end("failed", Outcome(sentence))
+
+    def leave_out(self, sentence: str) -> None:
+        """End the step of a bump as not run."""
+        self._end("not run", Outcome(sentence))
+
+    def _end(self, state: State, outcome: Outcome) -> None:
+        """Give the step its state, and the run this outcome: of several, that of the first step that failed."""
+        following = commands.resolve(outcome.next, self.name, self.bump).as_json()
+        for_ci = {"for_ci": True} if outcome.for_ci else {}
+        told = self._safe({"sentence": outcome.sentence, "next": following, **for_ci})
+        self.step.update(state=state, outcome=told)
+        if not any(step["state"] == "failed" for step in self.steps[:-1]):
+            self.run["outcome"] = told
+        self.save()
+
+    def end(self, failure: Mapping[str, Any] | None = None) -> None:
+        """Give the run its state, and the failure of a cell that ended it."""
+        self._finish_step()
+        states = [step["state"] for step in self.steps]
+        self.run["state"] = "failed" if "failed" in states else states[-1] if states else "done"
+        if failure:
+            self.run["error"] = self._safe(failure)
+            self.run["state"] = "interrupted" if failure["name"] == "KeyboardInterrupt" else "failed"
+            outcome = {"sentence": self.run["error"]["sentence"], "next": Next().as_json()}
+            for part in (self.run, *(step for step in self.steps[-1:] if step["state"] != "not run")):
+                part.update(state=self.run["state"], outcome=outcome)
+        self.save()
 
     def show(self) -> "View":
-        """Return a view of the checks, the warnings, the outcome and the next step."""
+        """Return a view of the checks of the step, the warnings, the outcome and the next step."""
         from runbook_lib import display
 
-        fields = collect(self._lines).fields
-        outcome = fields["outcome"]
         view = display.View("", "")
-        if self._checks:
-            view += display.checks([Check(c["name"], c["status"], c["detail"]) for c in fields["checks"]])
-        view += display.notes(fields["warnings"], title="Warnings")
-        view += display.note(outcome["sentence"] or "Nothing was done.")
-        if following := commands.text(Next.from_json(outcome["next"])):
+        if checks := self.step["checks"]:
+            view += display.checks([Check(**check) for check in checks])
+        view += display.notes(self.run["warnings"], title="Warnings")
+        view += display.note(self.run["outcome"]["sentence"] or "Nothing was done.")
+        if following := commands.text(Next.from_json(self.run["outcome"]["next"])):
             view += display.note(f"Next: {following}")
         place = f"Record: {self.folder}" if self.folder else "This preview in JupyterLab leaves no record."
         return view + display.note(place)
 
     def raise_if_failed(self) -> None:
-        """Raise a RunbookError that names the failed checks, if any."""
-        failed = [check for check in self._checks if check.status == "failed"]
-        if not failed:
-            return
-        sentence = failed_checks(f"{check.name} ({check.detail.rstrip('.')})" for check in failed)
-        raise RunbookError(self._redactor.text(sentence))
+        """Raise a RunbookError that names the failed checks of the step, if any."""
+        failed = [check for check in self.step["checks"] if check["status"] == "failed"]
+        if failed:
+            raise RunbookError(_failed_checks(f"{check['name']} ({check['detail'].rstrip('.')})" for check in failed))
 
-    def add(self, kind: str, **fields: object) -> None:
-        """Add a contribution of a kind that ``journal`` knows, such as ``failure`` with its sentence."""
-        entry = json.dumps({"kind": kind, "at": stamp(now()), **fields}, default=_as_json)
-        line = json.dumps(self._redactor.data(json.loads(entry)))
-        self._lines.append(line)
+    @property
+    def _parts(self) -> Sequence[dict[str, Any]]:
+        """The run, and the step that has begun."""
+        return (self.run, *self.steps[-1:])
+
+    @property
+    def _prefix(self) -> str:
+        """The beginning of the names of the files that the step of a bump adds to the record."""
+        if not (self.is_bump and self.steps):
+            return ""
+        name, round = self.step["name"], self.step["round"]
+        return f"{name}.{round}." if round > 1 else f"{name}."
+
+    def _add(self, field: str, entry: object) -> None:
+        """Add an entry to the run and its step, unless they have it: several steps notice or plan the same."""
+        safe = self._safe(entry)
+        for part in self._parts:
+            if field in part and safe not in part[field]:
+                part[field].append(safe)
+
+    def _safe(self, entry: Any) -> Any:
+        """Return what JSON has of an entry, without secrets."""
+        return self._redactor.data(json.loads(json.dumps(entry, default=_as_json)))
+
+    def save(self) -> None:
+        """Write run.json.  Raises RunbookError."""
+        self.run["ended"] = stamp(now())
         if self.folder is not None:
-            file = self.folder / JOURNAL
-            try:
-                with open(file, "a", encoding="ascii") as out:
-                    out.write(line + "\n")
-            except OSError as error:
-                raise cannot_write(file, error) from error
+            write(self.folder / run_file.RUN, run_file.to_bytes(self.run))
 
     def store(self, name: str, text: str, *, of_step: bool = True) -> None:
         """Store a text in the record, without secrets; in a bump the name of a step's file begins with the step's."""
@@ -212,6 +264,13 @@ class Recorder:
 def _as_json(item: object) -> object:
     """Return a value that JSON does not have in another form: a set as a sorted list, other types as text."""
     return sorted(map(str, item)) if isinstance(item, set | frozenset) else str(item)
+
+
+def _failed_checks(names: Iterable[str]) -> str:
+    """Return a sentence that names the failed checks."""
+    listed = list(names)
+    noun = "This check" if len(listed) == 1 else f"These {len(listed)} checks"
+    return f"{noun} failed: {'; '.join(listed)}."
 
 
 def _csv(rows: Iterable[Mapping[str, object]]) -> str:

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
+from runbook_lib.checks import Next
 from runbook_lib.errors import RunbookError
 from runbook_lib.world.machine import files, provenance
 
 State = Literal["running", "previewed", "done", "waiting", "failed", "interrupted", "not run"]
 
 VERSION = 1
-RUN, EXECUTED, REPORT, JOURNAL = "run.json", "executed.ipynb", "report.html", "contributions.jsonl"
+INTERRUPTED = "The run was interrupted: its process was stopped, or the machine went down."
+RUN, EXECUTED, REPORT = "run.json", "executed.ipynb", "report.html"
 #: The file in a bump's folder with what people have decided, and the page in the archive.
 DECISIONS, INDEX = "decisions.yaml", "index.html"
 #: Jupyter's folder for copies of opened files; never evidence.
@@ -135,6 +137,30 @@ def _require_valid(run: Mapping[str, Any], folder: Path) -> None:
         for entry in entries or ():
             entry.items()
     list(run.get("warnings") or ())
+
+
+def empty_step() -> dict[str, Any]:
+    """Return what a step tells, before it has told anything; a run has the same of all its steps."""
+    names = ("conditions", "effects", "checks", "planned", "decisions", "warnings")
+    return {**{name: [] for name in names}, "links": {}, "outcome": {"sentence": "", "next": Next().as_json()}}
+
+
+def empty_run() -> dict[str, Any]:
+    """Return what the steps of a run tell, and what only the run has."""
+    return {"state": "running", **empty_step(), "inputs": {}, "exceptions": [], "diffs": [], "steps": [], "error": None}
+
+
+def fingerprint(run: Mapping[str, Any]) -> str:
+    """Return the sha256 of a preview's plan; two previews with the same one would make the same changes."""
+    return hashlib.sha256(json.dumps([run["planned"], run["diffs"]]).encode()).hexdigest()
+
+
+def interrupted(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run that reported no end, as the interrupted one that it is."""
+    steps = list(run.get("steps") or ())
+    if steps and steps[-1]["state"] == "running":
+        steps[-1] = {**steps[-1], "state": "interrupted"}
+    return {**run, "state": "interrupted", "steps": steps, "outcome": {"sentence": INTERRUPTED, "next": {}}}
 
 
 def requirements(run: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -10,7 +10,6 @@ from runbook_lib.checks import Next
 from runbook_lib.display import count
 from runbook_lib.notebooks import BUMP, CHANGING_STEPS
 from runbook_lib.record.archive import bump_folders, read_records
-from runbook_lib.record.journal import file_prefix
 from runbook_lib.record.run_file import Identity, requirements
 
 Predicate = Mapping[str, Any]
@@ -154,17 +153,13 @@ def _name(run: Predicate, step: Predicate) -> str:
 
 
 def with_steps(runs: Iterable[Predicate]) -> list[Predicate]:
-    """Return the runs, each of a bump followed by its steps as runs of their own, with the bump's as the ``whole``.
-
-    ``prefix`` of a step is the beginning of the names of its files.
-    """
+    """Return the runs, each of a bump followed by its steps as runs of their own."""
     entries: list[Predicate] = []
     for run in runs:
         entries.append(run)
         for step in run.get("steps") or () if run["notebook"]["name"] == BUMP else ():
             if step["state"] != "not run":
-                place = {"notebook": {"name": step["name"]}, "whole": run, "inputs": {}}
-                entries.append({**run, **step, **place, "prefix": file_prefix(step["name"], step["round"])})
+                entries.append({**run, **step, "notebook": {"name": step["name"]}, "inputs": {}})
     return entries
 
 

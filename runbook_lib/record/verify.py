@@ -137,7 +137,7 @@ def _record(root: Path, folder: Path, counts: Counts, *, is_committed: bool) -> 
     counts.records += is_committed
     counts.running += alive
     counts.killed += not is_committed and not alive
-    if alive or (run["state"] == "running" and not is_committed):
+    if alive or ("files" not in run and not is_committed):
         return
     if folder.relative_to(root).parts[:-1] != Identity.from_json(run["bump"]).parts:
         yield _problem(folder, "is the record of another bump.")

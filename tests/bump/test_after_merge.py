@@ -97,8 +97,9 @@ def look(at: World, *, token: bool = True, **parameters: Any) -> MergeFacts:
 
 
 def outcome(at: World) -> tuple[str, str, str]:
-    (said,) = [*at.said("done"), *at.said("waiting")]
-    return said["kind"], said["sentence"], said["next"].rpartition("runbooks/")[2].partition(".")[0]
+    (kind,) = [kind for kind in ("done", "waiting") if at.said(kind)]
+    (said,) = at.said(kind)
+    return kind, said["sentence"], said["next"].rpartition("runbooks/")[2].partition(".")[0]
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Steps 0, 1, 2 and 7 as the notebooks compose them, on the practice environment's checkout and registry."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,6 @@ from runbook_lib.notebook.place import find
 from runbook_lib.pins import pins_file
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record import recorder
-from runbook_lib.record.run_file import JOURNAL
 from runbook_lib.text.edits import Edit
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
@@ -41,12 +39,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
 def step(tmp_path: Path) -> recorder.Recorder:
     folder = tmp_path / "record"
     folder.mkdir()
-    return recorder.Recorder("01-github-pin", Bump.parse(), "practice/Megatron-LM", folder)
-
-
-def told(step: recorder.Recorder) -> list[dict[str, object]]:
-    assert step.folder is not None
-    return [json.loads(line) for line in (step.folder / JOURNAL).read_text().splitlines()]
+    return recorder.Recorder("01-github-pin", Bump.parse(), folder)
 
 
 def branch(checkout: Checkout, **asked: object) -> BumpBranch:
@@ -67,7 +60,7 @@ def state(checkout: Checkout) -> tuple[str, ...]:
 def commit(checkout: Checkout, branch: BumpBranch, edits: tuple[Edit, ...]) -> None:
     """Commit on the bump's branch, as its steps do."""
     tip = BranchTip(branch.bump.branch, branch.start)
-    record = recorder.Recorder("01-github-pin", branch.bump, "practice/Megatron-LM", None)
+    record = recorder.Recorder("01-github-pin", branch.bump)
     Committed(tip, edits, branch.bump.title).make_true(World(checkout, None, record))
 
 
@@ -83,8 +76,8 @@ def test_the_first_step_moves_all_pins_and_the_second_finds_them(checkout: Check
     ]
     assert len(changed) == 8
     assert all(TAG in line for line in changed if line.startswith("+"))
-    assert [it["effect"] for it in told(step) if it["kind"] == "effect"] == ["branch", "commit"]
-    assert {it["status"] for it in told(step) if it["kind"] == "check"} == {"passed"}
+    assert [it["effect"] for it in step.run["effects"]] == ["branch", "commit"]
+    assert {it["status"] for it in step.run["checks"]} == {"passed"}
     # The work tree, with whatever a person does there, is as it was.
     assert [line for line in state(checkout) if "refs/heads" not in line] == [
         line for line in before if "refs/heads" not in line
@@ -137,7 +130,7 @@ def test_nothing_is_built_on_a_branch_of_that_name_with_other_content(
     before = state(checkout)
     run(checkout, step, mode="local").step(move_pins.github)
     assert state(checkout) == before
-    (question,) = [entry for entry in told(step) if entry["kind"] == "decision"]
+    (question,) = step.run["decisions"]
     assert str(question["subject"]).startswith("foreign-commit:")
 
 
@@ -181,7 +174,7 @@ def test_an_older_tag_needs_its_exception_and_the_record_keeps_it(checkout: Chec
     with pytest.raises(Refused, match="what: older-tag"):
         bump_plan.plan_bump(branch(checkout, tag="26.01-py3"))
     run(checkout, step, tag="26.01-py3", decisions=allowed("older-tag"), mode="local").step(move_pins.github)
-    assert [it["exception"] for it in told(step) if it["kind"] == "exception"] == ["older-tag"]
+    assert [it["exception"] for it in step.run["exceptions"]] == ["older-tag"]
 
 
 def test_without_the_registry_apply_works_and_publish_requires_an_exception(
@@ -206,7 +199,7 @@ def test_without_the_registry_the_known_months_name_the_cuda_release(
 def test_preflight_reports_checkout_image_and_rights(checkout: Checkout, step: recorder.Recorder) -> None:
     at = run(checkout, step)
     at.step(preflight)
-    checks = {str(it["name"]): it for it in told(step) if it["kind"] == "check"}
+    checks = {str(it["name"]): it for it in step.run["checks"]}
     runners = checks.pop("the driver of the runners")
     assert "CUDA 13.2 comes with driver 595" in str(runners["detail"])
     assert {it["status"] for it in checks.values()} == {"passed"}
@@ -273,7 +266,7 @@ def test_the_sync_check_expects_the_tag_on_the_bumps_branch(checkout: Checkout, 
     half = run(checkout, step, mode="local")
     assert pins(half).survey.outcome == "out of sync"
     half.step(SyncCheck())
-    assert ".gitlab/stages/01.build.yml" in str(told(step))
+    assert ".gitlab/stages/01.build.yml" in str(step.run)
     with pytest.raises(Exception, match="all pins agree"):
         half.close()
     commit(checkout, half.branch, bump_plan.plan_bump(half.branch).plan.edits)
@@ -298,7 +291,7 @@ def test_a_preview_judges_the_planned_state_of_a_base_that_is_out_of_sync(
     preview = run(checkout, step, tag=tag)
     preview.step(SyncCheck())
     preview.close()
-    assert {check["status"] for check in told(step) if check["kind"] == "check"} == {"passed"}
+    assert {check["status"] for check in step.run["checks"]} == {"passed"}
     assert state(checkout) == before
 
 
@@ -311,7 +304,7 @@ def test_files_that_git_cannot_search_are_a_warning(checkout: Checkout, step: re
     (checkout.path / ".git/objects" / notes[:2] / notes[2:]).unlink()
     preview = run(checkout, step)
     preview.step(SyncCheck())
-    assert "could not be searched" in str(told(step))
+    assert "could not be searched" in str(step.run)
     preview.close()
 
 
@@ -328,7 +321,7 @@ def test_lines_outside_of_the_pins_that_name_the_old_tag_are_listed(
         commit(checkout, bumped.branch, bump_plan.plan_bump(bumped.branch).plan.edits)
         bumped = run(checkout, step, mode="local" if apply else "preview")
     bumped.step(SyncCheck())
-    (warning,) = [str(line) for line in told(step) if line["kind"] == "warning" and "notes.md" in str(line)]
+    (warning,) = [line for line in step.run["warnings"] if "notes.md" in line]
     assert ("notes.md:1" in warning, "notes.md:2" in warning) == (False, True)
     bumped.close()
 
@@ -353,7 +346,7 @@ def test_a_branch_without_a_pin_of_the_step_is_not_called_done(checkout: Checkou
     checkout.git("commit", "-q", "--all", "-m", "layout of 2025")
     checkout.git("push", "-q", "origin", "core_r0.14.0")
     run(checkout, step, base="core_r0.14.0").step(move_pins.github)
-    (outcome,) = [entry for entry in told(step) if entry["kind"] == "done"]
+    outcome = step.run["outcome"]
     assert "core_r0.14.0 has no dev pin" in str(outcome)
 
 

@@ -71,7 +71,7 @@ def test_a_pull_request_is_opened_once(world: World) -> None:
 def test_the_record_has_each_condition_with_its_state(world: World, token: str, mode: str, states: list[str]) -> None:
     git(world.checkout.path, "remote", "add", "fork", str(world.fork))
     world.open_pr(token, mode=mode, remote="fork" if "contributor" in token else "origin")
-    (conditions,) = [entry["conditions"] for entry in world.said("conditions")]
+    conditions = world.said("conditions")
     assert [each["kind"] for each in conditions] == ["Committed", "Pushed", "PullOpen", "Described", "Labelled"]
     assert [each["state"] for each in conditions] == states
     assert [each["publishes"] for each in conditions] == [False, True, True, True, True]
@@ -131,7 +131,7 @@ def test_a_pull_request_that_may_not_be_opened_waits_for_somebody_who_may(world:
 
 def test_a_preview_works_without_github(world: World) -> None:
     assert world.open_pr("expired-token", mode="preview").pull is None
-    assert any("expired or revoked" in entry["sentence"] for entry in world.said("warning"))
+    assert any("expired or revoked" in entry for entry in world.said("warnings"))
 
 
 def test_an_unreachable_forge_stops_before_anything_is_changed(world: World) -> None:
@@ -189,7 +189,7 @@ def test_damaged_markers_are_kept_and_reported(world: World) -> None:
     again = world.open_pr().pull
     assert again is not None
     assert again.body == damaged
-    assert any("damaged or duplicated" in entry["sentence"] for entry in world.said("warning"))
+    assert any("damaged or duplicated" in entry for entry in world.said("warnings"))
 
 
 def test_labels_that_prevent_the_tests_are_removed(world: World) -> None:
@@ -374,7 +374,7 @@ def test_a_moved_base_is_reported(world: World) -> None:
     commit = world.open_pr().commit
     world.commit_on("main", "CHANGES", "more\n")
     assert world.open_pr().commit == commit
-    assert any("main has moved by 1 commits" in entry["sentence"] for entry in world.said("warning"))
+    assert any("main has moved by 1 commits" in entry for entry in world.said("warnings"))
 
 
 def test_a_moved_base_is_merged_on_request(world: World) -> None:
@@ -385,7 +385,7 @@ def test_a_moved_base_is_merged_on_request(world: World) -> None:
     assert git(world.remote, "log", "-1", "--format=%P", BRANCH).split() == [first, tip]
     assert made.pull is not None
     assert made.pull.head_sha == made.commit
-    assert [entry["exception"] for entry in world.said("exception")] == ["merge-base"]
+    assert [entry["exception"] for entry in world.said("exceptions")] == ["merge-base"]
     world.open_pr(allow="merge-base")
     assert world.effects() == []
 

@@ -101,7 +101,7 @@ def test_a_strangers_pull_request_is_not_the_bumps(world: World) -> None:
     state = readiness.check(bump_branch.find(world.checkout, bump_to()), world.github(), world.records)
     assert (state.requirements, "no pull request" in state.problem) == ((), True)
     world.open_pr(mode="preview")
-    assert any("will not be used" in entry["sentence"] for entry in world.said("warning"))
+    assert any("will not be used" in entry for entry in world.said("warnings"))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from runbook_lib.bump.ready import Ready, ReadyFacts, RecordedStep
 from runbook_lib.bump.run import carry_out
 from runbook_lib.checks import Evidence
 from runbook_lib.pins.bump import Bump
-from runbook_lib.record import journal
 from runbook_lib.record.recorder import Recorder
 
 OLD, NEW = "https://gitlab/p/-/pipelines/1", "https://gitlab/p/-/pipelines/2"
@@ -27,14 +26,14 @@ def finish(folder: Path, found: Readiness, *steps: RecordedStep, apply: bool = T
     """Return the record's fields after the end of a bump with these steps."""
     exceptions = allowed(" ".join(decision for each in found.requirements for decision in each.decisions))
     bump = Bump.parse(tag="26.04-py3", mode="local" if apply else "preview", decisions=exceptions)
-    record = Recorder("bump", bump, "o/r", folder)
+    record = Recorder("bump", bump, folder)
     for each in steps:
         record.begin_step(each["name"])
         record.keep(Evidence(links=each["links"]))
     record.begin_step(Ready.NAME)
     world: Any = SimpleNamespace(round=None)
     carry_out(record, Ready().plan(ReadyFacts(found, steps), bump), world, lambda _: None)
-    return dict(journal.collect(journal.lines(folder)).fields)
+    return record.run
 
 
 @pytest.mark.parametrize(("url", "expected"), [(NEW, NEW), ("", None)], ids=["a new pipeline", "none yet"])

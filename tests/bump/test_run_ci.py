@@ -20,7 +20,7 @@ from runbook_lib.world.outside import World as Outside
 def run_ci(world: World, token: str = "practice-token", *, wait: bool = False, **parameters: Any) -> dict[str, Any]:
     """Step 4, as its notebook runs it; the clock moves on while it waits.  Returns what the record was given."""
     world.run(RunCi(wait), token=token, **parameters)
-    return {name: value for entry in world.said("given") for name, value in entry["values"].items()}
+    return dict(world.said("inputs"))
 
 
 def commands(world: World) -> list[tuple[str, str]]:
@@ -115,7 +115,7 @@ def test_ci_waits_for_what_is_in_its_way(opened: World, prepare: Callable[[World
 def test_a_moved_base_is_reported(opened: World) -> None:
     opened.commit_on("main", "CHANGES", "more\n")
     run_ci(opened)
-    assert any("main has moved: #10 is 1 commit behind" in entry["sentence"] for entry in opened.said("warning"))
+    assert any("main has moved: #10 is 1 commit behind" in entry for entry in opened.said("warnings"))
     assert len(commands(opened)) == 1
 
 
@@ -214,7 +214,7 @@ def test_a_strangers_command_neither_stops_ours_nor_counts(opened: World) -> Non
     theirs = [(CONTRIBUTOR, text) for text in texts]
     assert commands(opened) == [*theirs, ("release-engineer", f"/ok to test {opened.head()}")]
     assert opened.checks()["CI may test the head commit"] == "passed"
-    (check,) = [it for it in opened.said("check") if it["name"] == "CI may test the head commit"]
+    (check,) = [it for it in opened.said("checks") if it["name"] == "CI may test the head commit"]
     assert CONTRIBUTOR not in check["detail"]
     # What copy-pr-bot answers to a later command of theirs is no answer to ours.
     opened.github("contributor-token").comment(10, text)

@@ -138,7 +138,7 @@ def test_a_failed_build_is_recorded_with_a_fix(
     monkeypatch.setattr(engines, "find", lambda *_: "docker")
     monkeypatch.setattr(command_run, "run_step", lambda *_: failure)
     applied = bump(tag="26.02-py3", mode="local")
-    record = Recorder("build-image", applied, checkout.repository(), tmp_path)
+    record = Recorder("build-image", applied, tmp_path)
     run = Run(applied, checkout, record, OFFLINE)
     run.step(BuildImage())
     with pytest.raises(RunbookError, match="exit status 1"):

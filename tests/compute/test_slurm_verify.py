@@ -53,21 +53,20 @@ class World:
 
     def go(
         self, facts: SlurmFacts, *, wait: bool = False, cancel: bool = False
-    ) -> tuple[dict[str, MatrixOutcome], list[dict[str, Any]]]:
-        """Carry out the step; return the outcomes by test, and the entries of the record."""
+    ) -> tuple[dict[str, MatrixOutcome], dict[str, Any]]:
+        """Carry out the step; return the outcomes by test, and what the record has."""
         self.steps += 1
         folder, shown = self.folder / f"record-{self.steps}", list[Any]()
         folder.mkdir()
-        record = Recorder("slurm-verify", facts.branch.bump, "o/n", folder)
+        record = Recorder("slurm-verify", facts.branch.bump, folder)
         plan = SlurmVerify("", jobs="cancel" if cancel else "", wait=wait).plan(facts, facts.branch.bump)
         outside = Outside(self.checkout, None, record, sleep=lambda _: time.sleep(0.2))
         carry_out(record, plan, outside, shown.append)
-        lines = (folder / "contributions.jsonl").read_text().splitlines()
         self.shown = "".join(view.text for view in shown if hasattr(view, "text"))
         outcomes = {outcome.job.entry.test.case: outcome for outcome in read_outcomes(facts)} if facts.tests else {}
-        return outcomes, [json.loads(line) for line in lines]
+        return outcomes, record.run
 
-    def cancel(self, tests: str) -> tuple[dict[str, MatrixOutcome], list[dict[str, Any]]]:
+    def cancel(self, tests: str) -> tuple[dict[str, MatrixOutcome], dict[str, Any]]:
         return self.go(self.plan(tests=tests, jobs="cancel"), cancel=True, wait=True)
 
     def commit(self, **texts: str) -> None:
@@ -75,14 +74,6 @@ class World:
             (self.checkout.path / RECIPES / f"{name}.yaml").write_text(text)
         self.checkout.git("add", "-A")
         self.checkout.git("commit", "-q", "-m", "two")
-
-
-def of(kind: str, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [entry for entry in entries if entry["kind"] == kind]
-
-
-def sentences(kind: str, entries: list[dict[str, Any]]) -> list[str]:
-    return [entry["sentence"] for entry in of(kind, entries)]
 
 
 def cases(plan: SlurmFacts) -> list[str]:
@@ -127,8 +118,8 @@ def alone(tmp_path: Path) -> World:
 def test_without_an_image_or_a_folder_for_results_nothing_is_planned(alone: World, lacks: str) -> None:
     plan = alone.plan(**{lacks: ""})
     assert "set results and image" in plan.show().text
-    outcomes, entries = alone.go(plan)
-    assert (outcomes, of("effect", entries), of("check", entries), alone.slurm.calls) == ({}, [], [], [])
+    outcomes, told = alone.go(plan)
+    assert (outcomes, told["effects"], told["checks"], alone.slurm.calls) == ({}, [], [], [])
 
 
 def test_what_the_repository_and_the_machine_lack_is_a_warning(alone: World) -> None:
@@ -164,11 +155,11 @@ def test_a_preview_writes_and_submits_nothing(world: World, tag: str, apply: boo
     plan = world.plan(tag=tag, apply=apply)
     assert "runbook-gpt-good-dev-dgx_h100-" in plan.show().text
     assert "srun --ntasks" in plan.show().text
-    _, entries = world.go(plan)
-    assert of("effect", entries) == []
+    _, told = world.go(plan)
+    assert told["effects"] == []
     assert not (world.folder / "results").exists()
     assert not {"sbatch", "scancel"} & {*world.slurm.calls}
-    assert ["7 tests" in planned["sentence"] for planned in of("planned", entries)] == [True] * bool(tag)
+    assert ["7 tests" in planned["sentence"] for planned in told["planned"]] == [True] * bool(tag)
 
 
 @needs_slurm
@@ -212,8 +203,8 @@ def test_tests_that_cannot_run_here_are_left_out_and_the_others_are_planned(worl
         assert expected in obstacles.pop(f"{name}@dgx_h100 (dev)")
     assert obstacles == {}
     assert "once more; only the first" in plan.warnings[0]
-    _, entries = world.go(world.plan(apply=False))
-    assert any("Omitted: gpt/wide@dgx_h100 (dev). WORLD_SIZE" in sentence for sentence in sentences("warning", entries))
+    _, told = world.go(world.plan(apply=False))
+    assert any("Omitted: gpt/wide@dgx_h100 (dev). WORLD_SIZE" in sentence for sentence in told["warnings"])
     assert "wide" in cases(world.plan(least_gpus=4))
 
 
@@ -223,13 +214,13 @@ def test_tests_that_cannot_run_here_are_left_out_and_the_others_are_planned(worl
 @needs_slurm
 def test_ended_tests_can_be_submitted_once_more(world: World) -> None:
     world.go(world.plan(tests="hang,good"))
-    outcomes, entries = world.cancel("hang,good,drift")
+    outcomes, told = world.cancel("hang,good,drift")
     assert outcomes["hang"].job.word == "cancelled"
-    assert [effect["effect"] for effect in of("effect", entries)] == ["cancel"]
-    outcomes, entries = world.cancel("hang,good,drift")  # submits nothing
-    assert (outcomes.keys(), of("effect", entries)) == ({"hang", "good"}, [])
-    outcomes, entries = world.go(world.plan(tests="good", jobs="all"), wait=True)
-    assert len(of("effect", entries)) == 1
+    assert [effect["effect"] for effect in told["effects"]] == ["cancel"]
+    outcomes, told = world.cancel("hang,good,drift")  # submits nothing
+    assert (outcomes.keys(), told["effects"]) == ({"hang", "good"}, [])
+    outcomes, told = world.go(world.plan(tests="good", jobs="all"), wait=True)
+    assert len(told["effects"]) == 1
     assert (outcomes["good"].word, outcomes["good"].job.folder.name) == ("passed", "2")
     assert cases(world.plan(tests="good,hang", jobs="failed")) == ["hang"]
     with pytest.raises(Refused, match=r"invalid partition specified: nosuch.* name only them in tests"):
@@ -248,13 +239,13 @@ def test_a_job_that_a_killed_run_planned_is_submitted_by_the_next(
         with pytest.raises(KeyboardInterrupt):
             world.go(world.plan(tests="good"))
     assert list((world.folder / "results").rglob("job.sbatch"))
-    outcomes, entries = world.go(world.plan(tests="good", apply=False))
-    assert (outcomes, len(of("planned", entries))) == ({}, 1)
+    outcomes, told = world.go(world.plan(tests="good", apply=False))
+    assert (outcomes, len(told["planned"])) == ({}, 1)
     first, second = world.plan(tests="good,drift"), world.plan(tests="good")
     for plan in (first, second):  # two runs with the same plan
-        outcomes, entries = world.go(plan, wait=True)
+        outcomes, told = world.go(plan, wait=True)
     assert (outcomes["good"].word, outcomes["good"].job.folder.name) == ("passed", "1")
-    assert (of("effect", entries), world.slurm.calls.count("sbatch")) == ([], 2)
+    assert (told["effects"], world.slurm.calls.count("sbatch")) == ([], 2)
 
 
 @needs_slurm
@@ -268,8 +259,8 @@ def test_a_running_test_is_not_submitted_again_and_all_attempts_are_cancelled(wo
         marker.unlink()
     (note.parents[1] / "2").mkdir()  # a newer attempt, which was not submitted
     assert [job.folder.name for job in world.plan(tests="hang").new] == ["1"]
-    outcomes, entries = world.cancel("hang")
-    assert (outcomes["hang"].job.word, len(of("effect", entries))) == ("cancelled", 1)
+    outcomes, told = world.cancel("hang")
+    assert (outcomes["hang"].job.word, len(told["effects"])) == ("cancelled", 1)
     assert note.exists()
     assert world.slurm.calls.count("sbatch") == 1
     names = {job.name for job in world.plan(tests="hang").attempts()}
@@ -333,14 +324,14 @@ def test_the_notebook_continues_when_it_is_started_again(
 
 @needs_slurm
 def test_a_matrix_is_diagnosed_and_judged_after_a_restart(submitted: Submitted) -> None:
-    world, first, entries = submitted
-    assert len(of("effect", entries)) == 7
-    assert sentences("waiting", entries)[-1].startswith("7 tests on Slurm:")
+    world, first, told = submitted
+    assert len(told["effects"]) == 7
+    assert told["outcome"]["sentence"].startswith("7 tests on Slurm:")
     # As after the kernel was lost: a new plan is made from the files in the folder for results.
     plan = world.plan()
     assert plan.new == ()
-    outcomes, entries = world.go(plan, wait=True)
-    assert of("effect", entries) == []
+    outcomes, told = world.go(plan, wait=True)
+    assert told["effects"] == []
     assert world.slurm.calls.count("sbatch") == 7
     assert first.keys() == outcomes.keys()
 
@@ -372,6 +363,6 @@ def test_a_matrix_is_diagnosed_and_judged_after_a_restart(submitted: Submitted) 
     verdicts = [(judgement.verdict, bool(judgement.measures)) for judgement in outcomes["drift"].judgements]
     assert verdicts == [("refresh", True)]
     assert [judgement.verdict for judgement in outcomes["good"].judgements] == ["unchanged"]
-    assert "1 passed, 1 drifted, 5 failed" in sentences("waiting", entries)[-1]
+    assert "1 passed, 1 drifted, 5 failed" in told["outcome"]["sentence"]
     assert outcomes["silent"].missing == ("golden_values_dev_dgx_h100.json",)
     assert "gpt/oom" in world.shown

@@ -1,6 +1,5 @@
 """The step of work-inside: previews that change nothing, what it runs, what fails, and the record of each."""
 
-import json
 import os
 import shutil
 import sys
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from archives import told
 from clones import commit, git
 from slurm_cluster import cluster
 
@@ -45,14 +45,14 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return commit(tmp_path / "clone", {"pyproject.toml": project})
 
 
-def said(clone: Path, kind: str, *, mode: str = "preview", tag: str = TAG, **parameters: str) -> list[dict[str, Any]]:
+def said(clone: Path, kind: str, *, mode: str = "preview", tag: str = TAG, **parameters: str) -> Any:
     """Run the step in this process, and return what it told the record of this kind."""
     bump, folder = Bump.parse(tag=tag, mode=mode), clone.parent / "record"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    Run(bump, Checkout.open(clone), Recorder("work-inside", bump, "me/x", folder)).step(WorkInside(**parameters))
-    lines = map(json.loads, (folder / "contributions.jsonl").read_text().splitlines())
-    return [line for line in lines if line["kind"] == kind]
+    record = Recorder("work-inside", bump, folder)
+    Run(bump, Checkout.open(clone), record).step(WorkInside(**parameters))
+    return told(record, kind)
 
 
 def facts(clone: Path, machine: Machine, *, site: str = "", **parameters: str) -> WorkFacts:
@@ -63,14 +63,14 @@ def facts(clone: Path, machine: Machine, *, site: str = "", **parameters: str) -
 
 def test_a_preview_changes_nothing_and_what_it_shows_is_run_on_request(clone: Path) -> None:
     assert [it["sentence"] for it in said(clone, "planned", task="lock")] == ["lock again: uv lock"]
-    assert said(clone, "effect", mode="local", tag="", task="lock") == []
+    assert said(clone, "effects", mode="local", tag="", task="lock") == []
     assert git(clone, "status", "--porcelain") == ""
     for _ in range(2):
-        assert [it["after"] for it in said(clone, "effect", mode="local", task="lock")] == ["uv lock"]
+        assert [it["after"] for it in said(clone, "effects", mode="local", task="lock")] == ["uv lock"]
         assert git(clone, "status", "--porcelain") == "?? uv.lock"
         assert "$ uv lock" in (clone.parent / "record/work-inside.log").read_text()
     (clone / "uv.lock").write_text("version = 0\n")
-    (check,) = said(clone, "check", mode="local", task="install")
+    (check,) = said(clone, "checks", mode="local", task="install")
     assert check["status"] == "failed"
     assert "The step “Sync the environment”" in check["detail"]
 
@@ -113,7 +113,7 @@ def test_a_command_runs_once_on_each_of_two_nodes(two_nodes: Path, tmp_path: Pat
         site = tmp_path / "site.yaml"
         site.write_text(f"nodes: 2\ngpus-per-node: 1\ncache: {tmp_path}\n")
         parameters = {"where": "slurm", "site": str(site), "image": str(tmp_path / "image.sqsh")}
-        (check,) = said(two_nodes, "check", task="run", arguments=command, mode="local", **parameters)
+        (check,) = said(two_nodes, "checks", task="run", arguments=command, mode="local", **parameters)
         return check["status"], check["detail"]
 
     assert run_command(f"bash -c 'echo $SLURMD_NODENAME >> {tmp_path}/ran-$SLURM_NODEID'")[0] == "passed"

@@ -41,7 +41,7 @@ def test_without_a_place_it_is_the_current_branch(at: World) -> None:
     assert "local-work" in alone.problem
     assert "without a token" in look(at, has_token=False).problem
     at.run(InvestigateCi(), tag="")
-    assert (at.said("check"), "local-work" in at.outcome()) == ([], True)
+    assert (at.said("checks"), "local-work" in at.outcome()) == ([], True)
     git(at.checkout.path, "switch", "-q", "--detach")
     assert look(at).place is None
     with pytest.raises(RunbookError, match="no-such-branch"):
@@ -60,7 +60,7 @@ def test_the_pull_request_and_what_its_labels_run_are_shown_and_recorded(at: Wor
     assert all(name in files for name in ("docker/.ngc_version.dev", ".gitlab/stages/01.build.yml"))
     assert "OutOfMemoryError" in (folder / "failures.csv").read_text()
     found = look(at, "#10")
-    given = {name: value for entry in at.said("given") for name, value in entry["values"].items()}
+    given = at.said("inputs")
     assert (given["selected_tests"], given["pull_request"]) == (found.selection, 10)
     (shown,) = InvestigateCi("#10").plan(found, BUMP).shown
     assert isinstance(shown, View)

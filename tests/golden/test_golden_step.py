@@ -201,7 +201,7 @@ def test_an_accepted_value_is_refreshed_and_the_reason_kept(at: World) -> None:
     step05(at, accept=f"{REGRESSION}: the new cuDNN sums in another order", confirm="divergence")
     assert changed(at) == [f"{FOLDER}/{REGRESSION}"]
     assert "another order" in git(at.checkout.path, "log", "-1", "--format=%B")
-    (said,) = at.said("exception")
+    (said,) = at.said("exceptions")
     assert (said["exception"], said["reason"]) == (
         f"accept {REGRESSION}",
         "the new cuDNN sums in another order",
@@ -234,7 +234,7 @@ def test_a_round_is_pushed_once_and_tested(at: World) -> None:
     with pytest.raises(Refused, match="what: older-run"):
         step05(at, run_id=old)
     step05(at, run_id=old, allow="older-run", mode="local")
-    assert [entry["exception"] for entry in at.said("exception")] == ["older-run"]
+    assert [entry["exception"] for entry in at.said("exceptions")] == ["older-run"]
 
 
 def test_nothing_is_pushed_while_a_run_is_in_progress(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_nothing_is_pushed_while_a_run_is_in_progress(tmp_path: Path) -> None:
             run.step(push_round)
             assert at.outcome().startswith(starts)
             assert at.effects() == ["push", "comment"] * bool(allow)
-        assert [entry["exception"] for entry in at.said("exception")] == ["push-while-running"]
+        assert [entry["exception"] for entry in at.said("exceptions")] == ["push-while-running"]
 
 
 def test_a_divergence_stays_held_back_until_the_decision_confirms_it(at: World) -> None:
@@ -286,11 +286,11 @@ def test_a_decision_about_one_round_is_open_again_on_other_values(
         assert entry.seen.run
     slower(monkeypatch, case.partition("/")[2], 4.0)
     assert not accepted("local")
-    (question,) = [entry for entry in at.said("decision") if entry["subject"] == file]
+    (question,) = [entry for entry in at.said("decisions") if entry["subject"] == file]
     assert "Decided before by" in question["why"]
     assert "“the new kernel”" in question["why"]
     step05(at, mode="local", accept=f"{file}: again")  # as the form writes it anew
-    assert [each["subject"] for each in at.said("decision") if each["subject"] == file] == []
+    assert [each["subject"] for each in at.said("decisions") if each["subject"] == file] == []
 
 
 # -- what is in the way ------------------------------------------------------------------------------------------
@@ -434,7 +434,7 @@ def test_a_run_of_other_code_needs_the_exception(feature: World) -> None:
     assert feature.state() == before
     step05(feature, tag="", run_id="#10", allow="older-run", mode="local")
     assert len(changed(feature)) == 4
-    assert [entry["exception"] for entry in feature.said("exception")] == ["older-run"]
+    assert [entry["exception"] for entry in feature.said("exceptions")] == ["older-run"]
 
 
 def test_a_detached_head_is_refused(feature: World) -> None:
@@ -460,7 +460,7 @@ def slower(monkeypatch: pytest.MonkeyPatch, case: str, factor: float) -> None:
 def test_a_slower_test_offers_a_search_and_a_divergence_offers_none(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     slower(monkeypatch, "gpt3_moe_mcore_te_ep8", 1.5)
     step05(at, mode="preview")
-    reasons = {entry["subject"].removeprefix(f"{FOLDER}/"): entry["why"] for entry in at.said("decision")}
+    reasons = {entry["subject"].removeprefix(f"{FOLDER}/"): entry["why"] for entry in at.said("decisions")}
     search = read_offer(reasons["moe/gpt3_moe_mcore_te_ep8/golden_values_dev_dgx_h100.json"])
     assert (search.metric, search.subject) == ("iteration-time", "moe/gpt3_moe_mcore_te_ep8@dgx_h100")
     assert "bisect-image" not in reasons[REGRESSION.removeprefix(f"{FOLDER}/")]
@@ -512,11 +512,11 @@ def test_a_shift_of_a_platform_waits_for_one_decision(at: World, monkeypatch: py
     assert {name.rpartition("_")[2] for name in changed(at)} == {"h100.json"}
     message = git(at.checkout.path, "log", "-1", "--format=%B")
     assert re.search(r"^- dgx_h100/iteration-time ×1\.\d\d: the image is slower$", message, re.MULTILINE)
-    (exception,) = at.said("exception")
+    (exception,) = at.said("exceptions")
     assert exception["exception"] == "accept dgx_h100/iteration-time"
     again = step05(at, mode="preview", confirm="slower", **told)
     assert again.waiting == {"dgx_gb200/iteration-time"}
-    (decision,) = [entry for entry in at.said("decision") if entry["subject"] == "dgx_gb200/iteration-time"][-1:]
+    (decision,) = [entry for entry in at.said("decisions") if entry["subject"] == "dgx_gb200/iteration-time"][-1:]
     search = read_offer(decision["why"])
     assert (search.metric, search.higher_is_better, search.where) == ("iteration-time", False, "slurm")
     assert search.subject.endswith("@dgx_gb200")

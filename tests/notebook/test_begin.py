@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from runbook_lib.errors import RunbookError
+from runbook_lib.model import Effect
 from runbook_lib.notebook import form
 from runbook_lib.notebook.begin import begin
 from runbook_lib.notebook.place import find
 from runbook_lib.practice import PracticeWorld, open_world
-from runbook_lib.record import journal
+from runbook_lib.record import run_file
 
 
 @pytest.fixture
@@ -56,10 +57,11 @@ def test_a_run_without_a_tag_has_the_mode_in_which_it_runs(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "decisions.yaml").touch()
     run = begin(notebook, {"repo": str(world.checkout), "mode": "publish", **parameters})
-    run.record.effect("push", "x", None, "y")
-    assert run.record.folder
-    found = journal.collect(journal.lines(run.record.folder))
-    assert (run.bump.mode, found.fields["mode"], found.state) == (mode, mode, "done")
+    run.record.effect(Effect("push", "x", None, "y"))
+    run.close()
+    (file,) = (tmp_path / "audit").rglob("run.json")
+    found = run_file.read(file.parent)
+    assert (run.bump.mode, found["mode"], found["state"]) == (mode, mode, "done")
 
 
 def test_a_notebook_needs_only_the_parameters_that_it_takes(world: PracticeWorld) -> None:

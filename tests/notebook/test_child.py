@@ -12,7 +12,7 @@ import small_runbooks as small
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import child
 from runbook_lib.notebook.child import FollowedRun, Run
-from runbook_lib.record.journal import fingerprint
+from runbook_lib.record.run_file import fingerprint
 from runbook_lib.record.verify import verify
 
 TAG = "26.04-py3"

@@ -15,7 +15,7 @@ from runbook_lib.record.verify import verify
 from runbook_lib.world.machine import provenance
 
 RUNBOOKS = provenance.ROOT / "runbooks"
-END = "recording.end_run(step.folder)"
+END = "recording.end(step)"
 #: papermill without what takes it two seconds to import.
 _PAPERMILL = (
     "from runbook_lib.world.machine import startup; startup.skip_notebook_formats(); "

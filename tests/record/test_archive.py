@@ -4,8 +4,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -18,29 +19,27 @@ from runbook_lib.record.store import RecordStore
 from runbook_lib.record.verify import verify
 from runbook_lib.world.machine import provenance
 
-LINES: list[dict[str, Any]] = [
-    {"kind": "begin", "mode": "publish"},
-    {"kind": "effect", "effect": "push", "at": "then"},
-    {"kind": "done", "sentence": "Pushed.", "next": {}},
-    {"kind": "end", "failure": {}},
-]
+#: What a run has told its record, up to its end.
+PUSHED = {"effects": [{"effect": "push"}]}
+ENDED = {**PUSHED, "state": "done", "outcome": {"sentence": "Pushed.", "next": {}}}
 NOTEBOOK: dict[str, Any] = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 
 
-def begin(root: Path, *lines: dict[str, Any], **parameters: object) -> Path:
+def begin(root: Path, told: Mapping[str, object] = MappingProxyType({}), **parameters: object) -> Path:
     folder = archive.begin(root, BUMP, "bump", parameters)
-    (folder / run_file.JOURNAL).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    edit(folder / "run.json", lambda run: run.update(told))
     return folder
 
 
 def test_a_record_from_its_beginning_to_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "do-not-tell-anybody")
     root = tmp_path / "audit"
-    folder = begin(root, *LINES, note="do-not-tell-anybody")
+    folder = begin(root, PUSHED, note="do-not-tell-anybody")
     (folder / "table.csv").write_text("a\n1\n")
     assert (root.stat().st_mode & 0o777, folder.parent) == (0o700, root / "o-r/main/dev-26.04-py3")
     (open_run,) = archive.read_records(folder.parent).readable
-    assert (open_run["state"], open_run["effects"]) == ("running", [{"effect": "push", "at": "then"}])
+    assert (open_run["state"], open_run["effects"]) == ("running", [{"effect": "push"}])
+    edit(folder / "run.json", lambda run: run.update(ENDED))
     archive.close(folder)
     archive.commit(folder)
     cell = {"cell_type": "code", "source": "", "metadata": {}, "execution_count": 1, "outputs": [
@@ -55,7 +54,7 @@ def test_a_record_from_its_beginning_to_its_commit(tmp_path: Path, monkeypatch: 
     )
     run = run_file.read(folder)
     assert (run["version"], run["state"], run["outcome"]["sentence"]) == (1, "done", "Pushed.")
-    assert list(run["files"]) == ["contributions.jsonl", "table.csv"]
+    assert list(run["files"]) == ["table.csv"]
     assert verify(root)[0] == []
     assert git(root, "status", "--porcelain") == ""
     assert git(root, "log", "--format=%s") == "bump: done\nbump: done"
@@ -65,24 +64,23 @@ def test_a_record_from_its_beginning_to_its_commit(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("lines", "state", "effects"), [([], "running", 0), (LINES[:2], "running", 1), (LINES, "done", 1)]
+    ("told", "is_closed", "effects"), [({}, False, 0), (PUSHED, False, 1), (ENDED, False, 1), (ENDED, True, 1)]
 )
 def test_a_dead_run_is_closed_and_committed_by_the_next(
-    tmp_path: Path, lines: list[dict[str, Any]], state: str, effects: int
+    tmp_path: Path, told: dict[str, Any], is_closed: bool, effects: int
 ) -> None:
-    dead = begin(tmp_path, *lines)
+    dead = begin(tmp_path, told)
     edit(dead / "run.json", lambda run: run["process"].update(started=0))
-    with (dead / run_file.JOURNAL).open("a") as journal:
-        journal.write('{"kind"')
-    if state != "running":  # killed before its commit
+    state = "done" if told == ENDED else "interrupted"
+    if is_closed:  # killed before its commit
         archive.close(dead)
     other = record(tmp_path, "bump", "running")
     assert [run["state"] for run in archive.read_records(dead.parent).readable] == [
-        "running", "interrupted" if state == "running" else "done"
+        "running", state
     ]  # fmt: skip
     begin(tmp_path)
     run = run_file.read(dead)
-    assert run["state"] == ("interrupted" if state == "running" else "done")
+    assert run["state"] == state
     assert len(run.get("effects", ())) == effects
     assert RecordStore(tmp_path).records(dead.parent) == {dead.name}
     problems, counts = verify(tmp_path)
@@ -91,7 +89,7 @@ def test_a_dead_run_is_closed_and_committed_by_the_next(
 
 
 def test_a_closed_record_stays_as_it_is(tmp_path: Path) -> None:
-    folder = begin(tmp_path, *LINES)
+    folder = begin(tmp_path, ENDED)
     first = archive.close(folder)
     assert archive.close(folder) == json.loads((folder / "run.json").read_text())
     assert run_file.read(folder)["ended"] == first["ended"]
@@ -101,6 +99,7 @@ COMMITTER = """
 import sys
 sys.path[:0] = {path!r}
 from pathlib import Path
+from types import MappingProxyType
 from archives import record
 for at in range({first}, {first} + 6):
     record(Path({root!r}), "bump", "done", at=at)
@@ -152,7 +151,7 @@ def test_settings_and_surrounding_repositories_change_nothing(tmp_path: Path, mo
     subprocess.run(["git", "init", "-q", clone], check=True)
     (clone / ".gitattributes").write_text("* filter=bad\n")
     monkeypatch.setenv("GIT_DIR", str(clone / ".git"))
-    folder = begin(clone / "audit", *LINES)
+    folder = begin(clone / "audit", ENDED)
     (folder / "lines").write_bytes(b"a\r\nb\n")
     archive.close(folder)
     archive.commit(folder)

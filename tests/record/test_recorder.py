@@ -1,5 +1,6 @@
 """The contributions of a notebook to its record."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,10 @@ import pytest
 from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.decisions import Decision
 from runbook_lib.errors import RunbookError
-from runbook_lib.model import Outcome
+from runbook_lib.model import Effect, Outcome, Question
 from runbook_lib.notebook import begin
 from runbook_lib.pins.bump import Bump
-from runbook_lib.record import journal, recorder
-from runbook_lib.record.run_file import JOURNAL
+from runbook_lib.record import recorder
 
 PREVIEW = Bump.parse(tag="26.04-py3")
 APPLY = Bump.parse(tag="26.04-py3", mode="local")
@@ -24,8 +24,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def fields(folder: Path) -> dict[str, Any]:
-    return journal.collect(journal.lines(folder)).fields
+def on_disk(folder: Path) -> dict[str, Any]:
+    run: dict[str, Any] = json.loads((folder / "run.json").read_bytes())
+    return run
 
 
 @pytest.mark.parametrize(
@@ -49,27 +50,36 @@ def fields(folder: Path) -> dict[str, Any]:
 def test_contributions_determine_the_state(
     folder: Path, bump: Bump, account: Callable[[recorder.Recorder], object], state: str
 ) -> None:
-    account(recorder.Recorder("01-github-pin", bump, "o/r", folder))
-    assert journal.collect(journal.lines(folder)).state == state
+    step = recorder.Recorder("01-github-pin", bump, folder)
+    account(step)
+    step.end()
+    assert on_disk(folder)["state"] == state
 
 
-def test_stores_each_contribution_immediately(folder: Path) -> None:
-    step = recorder.Recorder("01-github-pin", APPLY, "o/r", folder)
+def test_what_a_run_tells_is_on_the_disk(folder: Path) -> None:
+    step = recorder.Recorder("01-github-pin", APPLY, folder)
     step.keep(Evidence({"digest": "sha256:1", "platforms": {"b", "a"}}))
     step.keep(Evidence({"base_commit": "c0ffee"}, decided=(Decision("allow", "older-tag", "a roll-back"),)))
-    step.effect("push", "fork/bump", None, "c0ffee", url="https://github.com/o/r")
+    step.effect(Effect("push", "fork/bump", None, "c0ffee", "https://github.com/o/r"))
     step.check(Check("pins", "passed", "all agree"), Check("tag", "skipped", "not reachable"))
     step.warn("One file lags.", "Another too.")
     step.keep(Evidence(links={"PR": "https://github.com/o/r/pull/1", "run": "https://x"}))
     step.keep(Evidence(links={"run": None}))
     step.would("change 4 lines")
     step.would("push them", publish=True)
-    step.decide("broken", "a/b@h100", "it hangs", "a hang")
+    step.decide(Question("broken", "a/b@h100", "it hangs", "a hang"))
     step.done("4 lines changed.", Next.again())
-    found = fields(folder)
-    for entries in (found["effects"], found["checks"], found["exceptions"], found["decisions"]):
-        assert all(entry.pop("at").endswith("Z") for entry in entries)
+    found = on_disk(folder)
+    assert found.pop("ended").endswith("Z")
+    assert found["effects"][0].pop("at").endswith("Z")
+    (told,) = found.pop("steps")
+    assert {name: told[name] for name in ("name", "round", "state")} == {
+        "name": "01-github-pin", "round": 1, "state": "done",
+    }  # fmt: skip
+    assert [told[name] for name in ("checks", "outcome")] == [found[name] for name in ("checks", "outcome")]
     assert found == {
+        "version": 1,
+        "state": "running",
         "inputs": {"digest": "sha256:1", "platforms": ["a", "b"], "base_commit": "c0ffee"},
         "effects": [
             {
@@ -88,10 +98,11 @@ def test_stores_each_contribution_immediately(folder: Path) -> None:
         "warnings": ["One file lags.", "Another too."],
         "links": {"PR": "https://github.com/o/r/pull/1"},
         "planned": [{"sentence": "change 4 lines", "publish": False}, {"sentence": "push them", "publish": True}],
-        "decisions": [{"question": "broken", "subject": "a/b@h100", "why": "it hangs", "suggestion": "a hang"}],
+        "decisions": [
+            {"question": "broken", "subject": "a/b@h100", "why": "it hangs", "suggestion": "a hang", "facts": {}}
+        ],
         "diffs": [],
         "conditions": [],
-        "steps": [],
         "mode": "local",
         "error": None,
         "outcome": {
@@ -101,17 +112,9 @@ def test_stores_each_contribution_immediately(folder: Path) -> None:
     }
 
 
-def test_skips_a_line_that_a_killed_kernel_left_unfinished(folder: Path) -> None:
-    step = recorder.Recorder("01-github-pin", APPLY, "o/r", folder)
-    step.done("First.")
-    with (folder / JOURNAL).open("ab") as file:
-        file.write(b'{"kind": "done", "sentence": "Sec\xff')
-    assert fields(folder)["outcome"]["sentence"] == "First."
-
-
 def test_stores_tables_and_the_diff_without_secrets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_TOKEN", "0123456789abc")
-    step = recorder.Recorder("01-github-pin", APPLY, "o/r", folder)
+    step = recorder.Recorder("01-github-pin", APPLY, folder)
     tables = {"golden values": [{"a": 1, "b": "x,y"}, {"a": "0123456789abc"}], "../rows": [{"n": 1}, {"n": 2}]}
     step.keep(Evidence(tables=tables, diff="-old 0123456789abc\n+new\n"))
     step.done("Used 0123456789abc.")
@@ -119,7 +122,7 @@ def test_stores_tables_and_the_diff_without_secrets(folder: Path, monkeypatch: p
     assert (folder / "rows.csv").read_text() == "n\n1\n2\n"
     assert (folder / "change.diff").read_text() == "-old ***\n+new\n"
     assert sorted(path.name for path in folder.iterdir()) == [
-        "change.diff", JOURNAL, "golden-values.csv", "rows.csv",
+        "change.diff", "golden-values.csv", "rows.csv", "run.json",
     ]  # fmt: skip
     assert not any(b"0123456789abc" in path.read_bytes() for path in folder.iterdir())
 
@@ -138,7 +141,7 @@ def test_in_jupyterlab_nothing_is_written(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_view_shows_checks_warnings_and_outcome(folder: Path) -> None:
-    step = recorder.Recorder("03-open-pr", APPLY, "o/r", folder)
+    step = recorder.Recorder("03-open-pr", APPLY, folder)
     step.check(Check("label", "passed", "is set"))
     step.warn("The base has moved.")
     step.waiting(Outcome("Waiting for a maintainer.", Next("ask @ada")))
@@ -151,14 +154,14 @@ def test_the_view_shows_checks_warnings_and_outcome(folder: Path) -> None:
 
 
 def test_failed_checks_are_all_named() -> None:
-    step = recorder.Recorder("01-github-pin", APPLY, "o/r", None)
+    step = recorder.Recorder("01-github-pin", APPLY)
     step.check(Check("a", "failed", "1"), Check("b", "passed", "2"), Check("c", "failed", "3"))
     with pytest.raises(RunbookError, match=r"These 2 checks failed: a \(1\); c \(3\)\."):
         step.raise_if_failed()
 
 
 def test_reports_a_missing_record_folder(folder: Path) -> None:
-    step = recorder.Recorder("01-github-pin", APPLY, "o/r", folder)
+    step = recorder.Recorder("01-github-pin", APPLY, folder)
     with pytest.raises(RunbookError, match="could not be written"):
-        recorder.Recorder("01-github-pin", APPLY, "o/r", folder / "gone")
+        recorder.Recorder("01-github-pin", APPLY, folder / "gone")
     step.done("The first goes on.")

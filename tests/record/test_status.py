@@ -1,6 +1,5 @@
 """The status of each bump, according to its records, and when it is ready."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -167,9 +166,9 @@ def test_status_of_a_bump(
 
 @pytest.mark.parametrize(("steps", "step"), [([], "bump"), (["00-preflight", "01-github-pin"], "01-github-pin")])
 def test_a_running_bump_names_its_current_step(tmp_path: Path, steps: list[str], step: str) -> None:
-    name = record(tmp_path, "bump", "running")
-    lines = [json.dumps({"kind": "step", "name": each, "round": 1}) for each in steps]
-    (tmp_path.joinpath(*BUMP.parts) / name / "contributions.jsonl").write_text("\n".join(lines))
+    states = ["done"] * (len(steps) - 1) + ["running"]
+    told = [{"name": name, "state": state} for name, state in zip(steps, states, strict=False)]
+    record(tmp_path, "bump", "running", steps=told)
     (found,) = status(tmp_path)
     start = "2026-04-01T00:00:00.000Z"
     assert (found.state, found.step, found.since, found.active) == ("running", step, start, start)
@@ -181,14 +180,6 @@ def test_a_preview_does_not_change_the_status(tmp_path: Path, state: str) -> Non
     record(tmp_path, "05-golden-values", state, "No run 77.", at=7, parameters={"mode": "preview"}, inputs={"run": 77})
     (found,) = status(tmp_path)
     assert (found.state, found.step, found.since) == ("waiting", "bump", "2026-04-01T00:00:30.000Z")
-
-
-def test_status_includes_the_contributions_of_an_open_record(tmp_path: Path) -> None:
-    name = record(tmp_path, "bump", "running")
-    line = {"kind": "link", "at": "then", "name": "pull request", "url": "https://x/1"}
-    (tmp_path.joinpath(*BUMP.parts) / name / "contributions.jsonl").write_text(json.dumps(line))
-    (found,) = status(tmp_path)
-    assert found.links == {"pull request": "https://x/1"}
 
 
 def test_status_links_pull_request_ci_run_and_issues(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a record copied": (copied, "was added or damaged"),
     "a bump removed": (lambda a: shutil.rmtree(a / "o-r"), "was removed"),
     "an open record closed": (
-        lambda a: edit(sorted(a.rglob("*-00000009"))[0] / "run.json", lambda r: r.update(state="done", process={})),
+        lambda a: edit(sorted(a.rglob("*-00000009"))[0] / "run.json", lambda r: r.update(files={"x": ""}, process={})),
         "has other files than",
     ),
     "committed: a change": (

@@ -100,7 +100,7 @@ display(widgets.VBox([widgets.Accordion([widgets.Label(text)], titles=[text])]),
 out = widgets.Output(); display(out); out.append_stdout(text); out.append_display_data(HTML(text))
 create_comm("x", data={text: text}, metadata={"y": text}, buffers=[text.encode()]).send(text, buffers=[text.encode()])
 figure = Figure(); figure.suptitle(text.replace("$", "")); display(SVG(drawn(figure)))
-step.effect("push", text, text, {"new": text}, url=text)
+step.effect(Effect("push", text, text, {"new": text}, url=text))
 step.check(Check(text, "failed", text))
 step.keep(Evidence(warnings=(text,), links={text: text}))
 step.keep(Evidence(decided=(Decision("allow", text, text),)))

@@ -108,7 +108,7 @@ def test_commits_pushed_by_others_are_not_tested(opened: World, attack: str) -> 
     first = review.foreign[0]
     assert first.id in str(opened.said("waiting")[-1]["next"])
     assert first.id in review.show().text
-    assert {it["subject"] for it in opened.said("decision")} == {f"{FOREIGN}:{it.id}" for it in review.foreign}
+    assert {it["subject"] for it in opened.said("decisions")} == {f"{FOREIGN}:{it.id}" for it in review.foreign}
     if attack in ("on top", "unseen by attributes", "amended"):
         assert EVIL.strip() in review.show().text
         assert EVIL.strip() in (opened.steps[-1].folder / "change.diff").read_text()  # type: ignore[operator]
@@ -125,7 +125,7 @@ def test_a_confirmation_holds_for_one_commit_alone(opened: World) -> None:
     assert commands(opened) == []
     assert authorize(opened, allow=f"{FOREIGN}:{first}") == ""
     assert commands(opened) == [f"/ok to test {first}"]
-    assert [it["exception"] for it in opened.said("exception")] == [f"{FOREIGN}:{first}"]
+    assert [it["exception"] for it in opened.said("exceptions")] == [f"{FOREIGN}:{first}"]
     second = other.does("echo x >setup.py; commit")
     assert "waiting for a person to confirm a commit" in authorize(opened, allow=f"{FOREIGN}:{first}")
     assert authorize(opened)
@@ -199,7 +199,7 @@ def test_a_persons_own_commit_waits_for_its_confirmation(opened: World) -> None:
         opened.open_pr(mode=mode)
         assert "notes" in (opened.steps[-1].folder / "change.diff").read_text()  # type: ignore[operator]
         assert "push" not in opened.effects()
-        asked = [(it["question"], it["subject"]) for it in opened.said("decision")]
+        asked = [(it["question"], it["subject"]) for it in opened.said("decisions")]
         assert asked == [("allow", f"{FOREIGN}:{git(path, 'rev-parse', 'HEAD')}")]
     assert opened.head() == before
     opened.open_pr(allow=f"{FOREIGN}:{git(path, 'rev-parse', 'HEAD')}")

@@ -21,21 +21,21 @@ def test_a_preview_writes_and_runs_nothing(world: World) -> None:
     assert "26.03-py3" in text
     assert "40" in text
     assert "test.sh 26.06-py3" in text
-    _, entries = world.go(plan)
+    _, told = world.go(plan)
     assert not (world.folder / "results").exists()
-    assert [entry for entry in entries if entry["kind"] == "effect"] == []
+    assert told["effects"] == []
 
 
 def test_a_search_names_the_component_and_is_not_repeated(world: World) -> None:
     site = replace(world.site, components={"flash-attn": "2.7.4.post1"})
-    result, entries = world.go(world.plan(site=site))
+    result, told = world.go(world.plan(site=site))
     assert "flash-attn==2.7.4.post1" in [overlay.requirement for overlay in result.swappable("26.05-py3")[0]]
     conclusion = result.next()
     assert isinstance(conclusion, Conclusion)
     assert (conclusion.verdict, conclusion.culprits) == ("culprit", ("nccl",))
     assert conclusion.step == ("26.04-py3", "26.05-py3")
     assert len(world.starts) == len(result.ledger.runs) <= 40
-    assert {entry["status"] for entry in entries if entry["kind"] == "check"} == {"passed"}
+    assert {check["status"] for check in told["checks"]} == {"passed"}
     found = report.evidence(result, conclusion)
     assert "Probability: 99." in str(found.inputs["bisect_result"])
     assert "PyTorch" in " ".join(found.warnings)
@@ -44,10 +44,10 @@ def test_a_search_names_the_component_and_is_not_repeated(world: World) -> None:
     for index, run in enumerate(result.ledger.runs):  # each prefix of the ledger continues in the same way
         ledger = replace(result.ledger, runs=result.ledger.runs[:index])
         assert replace(result, ledger=ledger).advance() == run.point
-    again, entries = world.go(world.plan(budget="60", site=site))
+    again, told = world.go(world.plan(budget="60", site=site))
     assert again.next() == conclusion
     assert len(world.starts) == len(result.ledger.runs)
-    assert [entry for entry in entries if entry["kind"] == "effect"] == []
+    assert told["effects"] == []
 
 
 def test_a_run_is_started_once(world: World) -> None:

@@ -51,7 +51,7 @@ class SlurmWorld(World):
 
     def assert_complete(self, lost: int = 0) -> None:
         """Continue to the end, and compare the ledger with what was really run."""
-        result, entries = self.go(self.plan_slurm())
+        result, told = self.go(self.plan_slurm())
         conclusion = result.next()
         assert isinstance(conclusion, Conclusion)
         assert conclusion.culprits == ("nccl",)
@@ -60,7 +60,7 @@ class SlurmWorld(World):
         assert outcomes.count("lost") == lost
         # The old cuDNN reports another version there: no test was run with it.
         assert len(self.starts) == len(outcomes) - outcomes.count("invalid")
-        assert {entry["status"] for entry in entries if entry["kind"] == "check"} == {"passed"}
+        assert {check["status"] for check in told["checks"]} == {"passed"}
 
 
 def test_each_run_is_a_job_and_a_killed_notebook_finds_its_own(

@@ -301,7 +301,7 @@ def test_a_replaced_branch_is_shown_first(at: At) -> None:
     assert f"{theirs}: replaced (force), with 1 commit" in at.look().to.replaces  # type: ignore[union-attr]
     assert at.run() is not None
     assert at.tips()[TO] == at.head
-    (push, _) = at.world.said("effect")
+    (push, _) = at.world.said("effects")
     assert (push["before"], push["after"]) == (theirs, at.head)
 
 

@@ -150,8 +150,8 @@ def test_a_test_that_fails_on_the_base_branch_too_is_not_blamed_on_the_image(at:
     states = {test: job.on_base.state for test, job in tests.items()}
     assert states == {f"gpt/{HANG}@dgx_h100": "new", f"moe/{MEMORY}@dgx_h100": "failing"}
     assert f"tracked by #{tracked.number} {tracked.url}" in shown(at, facts)
-    decisions = {entry["subject"]: entry for entry in at.said("decision")}
-    assert at.said("decision")[-1]["question"] == "reenable"  # a test that is quarantined on the base branch
+    decisions = {entry["subject"]: entry for entry in at.said("decisions")}
+    assert at.said("decisions")[-1]["question"] == "reenable"  # a test that is quarantined on the base branch
     memory = decisions[f"moe/{MEMORY}@dgx_h100"]
     assert memory["why"].startswith("The new image did not break it: already failing on main:")
     assert memory["suggestion"] == "already failing on main"
@@ -174,7 +174,7 @@ def test_unavailable_values_leave_their_job_open_and_are_reported(at: World, mon
         found = step06(at, broken=BOTH).found.triage
     open_job = "hybrid/hybrid_mr_tp2_cp2 - latest"
     assert open_job in {it.job for it in found.unread}
-    assert any(open_job in it["sentence"] for it in at.said("warning"))
+    assert any(open_job in it for it in at.said("warnings"))
     assert "run 06-broken-tests again" in at.said("waiting")[-1]["next"]
     with monkeypatch.context() as patch:
         patch.setattr("runbook_lib.practice.runs._is_expired", bool)
@@ -246,7 +246,7 @@ def test_a_flaky_test_is_reported_with_its_history_before_it_runs_again(at: Worl
     at.now[0] += 1000
     step06(at, broken=BOTH)
     assert "rerun" in at.effects()
-    warnings = " ".join(it["sentence"] for it in at.said("warning"))
+    warnings = " ".join(it for it in at.said("warnings"))
     assert "failed this job before: seen 4 times" in warnings  # the run before its repetition too
 
 
@@ -291,7 +291,7 @@ def test_no_row_changes_if_its_issue_cannot_be_filed(at: World) -> None:
     at.forge.fail("update_pull", RunbookError("HTTP 422"), times=9)
     step06(at, broken=BOTH)
     assert at.effects() == ["issue", "issue", "commit"]
-    assert any("HTTP 422" in it["sentence"] for it in at.said("warning"))
+    assert any("HTTP 422" in it for it in at.said("warnings"))
 
 
 def test_an_invalid_broken_test_and_an_uncommitted_recipe_are_refused(at: World) -> None:
@@ -322,7 +322,7 @@ def test_a_re_enabled_test_has_its_former_row(at: World) -> None:
     message = git(at.checkout.path, "log", "-1", "--format=%B")
     assert message.startswith("test: re-enable tests for 26.04-py3\n")
     assert "re-enabled: mended" in message
-    given = {name: value for entry in at.said("given") for name, value in entry["values"].items()}
+    given = at.said("inputs")
     assert given["reenabled"] == [{"test": f"gpt/{HANG}@dgx_h100", "reason": "mended"}]
     assert given["planned_commits"][0]["kind"] == "reenable"
 

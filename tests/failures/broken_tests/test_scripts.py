@@ -128,7 +128,7 @@ def test_a_red_run_moves_the_script_of_a_job_that_other_changes_break_too(world:
     world.run(RunCi(), repository=bridge)
     world.now[0] += 1000
     world.run(BrokenTests(), push_round, repository=bridge)
-    assert world.said("decision")[0]["subject"] == "linting"
+    assert world.said("decisions")[0]["subject"] == "linting"
     assert world.outcome().startswith("waiting for a person: 1 failed job to decide (linting)")
     decided = "linting: it fails on main too"
     world.run(BrokenTests(), push_round, repository=bridge, broken=decided)
