@@ -36,7 +36,7 @@ def left_to_people(
     if repository.ci.workflow:
         try:
             yield from _around(github, pull)
-            off = {str(row["test"]) for row in quarantines.quarantined_since_fork(branch, pull.head_sha)}
+            off = {each.test for each in quarantines.quarantined_since_fork(branch, pull.head_sha)}
             yield from _queue(github, pull, repository.ci.workflow, progress(), off)
         except RunbookError as error:
             yield f"Look for open pull requests that this one concerns, and what only the merge queue tests: {error}"

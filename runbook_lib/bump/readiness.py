@@ -175,8 +175,7 @@ def _check_ci(state: PullRequestState, pull: Pull, status: CiStatus) -> Iterator
     yield _met("authorization", bool(authors), detail, Next.run(notebooks.RUN_CI))
     if status.state == "failed":
         red = {job.name for job in failed(status.jobs)}
-        rows = quarantines.quarantined_since_fork(state.branch, pull.head_sha)
-        soft = {str(row["test"]) for row in rows if row["form"] == "soft"}
+        soft = {each.test for each in quarantines.quarantined_since_fork(state.branch, pull.head_sha) if each.soft}
         if red and all(name.partition(" - ")[0] in soft for name in red):
             yield Requirement("ci", "met", f"Red but explained: {', '.join(sorted(red))} may fail (soft).")
             return
@@ -225,13 +224,13 @@ def _check_values(branch: BumpBranch) -> Requirement:
 
 def _check_issues(branch: BumpBranch, github: Forge, pull: Pull) -> Requirement:
     tests = quarantines.quarantined_since_fork(branch, pull.head_sha)
-    problems = [f"{test['test']} has no issue" for test in tests if not test["issue"]]
+    problems = [f"{test.test} has no issue" for test in tests if not test.issue]
     for test in tests:
-        if isinstance(test["issue"], int):
-            issue = github.issue(test["issue"])
+        if test.issue is not None:
+            issue = github.issue(test.issue)
             if not issue.is_open:
                 state = "a pull request" if issue.is_pull else issue.state
-                problems.append(f"#{issue.number} for {test['test']} is {state}")
+                problems.append(f"#{issue.number} for {test.test} is {state}")
     detail = (
         f"{'; '.join(problems)}." if problems else f"{pull.head_sha[:10]} marks {display.count(len(tests), 'test')}."
     )

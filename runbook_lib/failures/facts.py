@@ -103,12 +103,10 @@ def stopped_rank(logs: Sequence[LogSummary]) -> int | None:
     enqueued: dict[int, int] = {}
     reporters: dict[int, int] = {}
     trained: dict[int, int] = {}
-    world_size = 0
     ranks: set[int] = set()
     for log in logs:
         enqueued.update(log.enqueued)
         reporters.update(log.reporters)
-        world_size = max(world_size, log.world_size)
         if log.rank is not None:
             ranks.add(log.rank)
             if log.iteration is not None:
@@ -117,15 +115,15 @@ def stopped_rank(logs: Sequence[LogSummary]) -> int | None:
     if behind is None:
         behind = _slowest(reporters)
     if behind is None:
-        behind = _silent(ranks, set(enqueued) | set(reporters), world_size)
+        behind = _silent(ranks, set(enqueued) | set(reporters))
     return _slowest(trained) if behind is None else behind
 
 
-def _silent(ranks: set[int], reporting: set[int], world_size: int) -> int | None:
+def _silent(ranks: set[int], reporting: set[int]) -> int | None:
     """Return the first of a few ranks that report no time-out while all others do."""
     if len(reporting) < 2:
         return None
-    expected = ranks | reporting | set(range(max(max(reporting) + 1, world_size)))
+    expected = ranks | reporting | set(range(max(reporting) + 1))
     silent = sorted(expected - reporting)
     return silent[0] if silent and len(silent) < len(reporting) else None
 

@@ -24,17 +24,16 @@ def sentence(rows: Rows, failure: Failure, platform: str = "") -> str:
     """
     if not rows:
         return ""
-    signature, current = _signature(failure.kind, failure.cause), _run_of(failure.url)
     same: dict[str, str] = {}
     flaky: dict[str, str] = {}
     for place, row in rows:
-        url = row.get("url", "")
+        url, kind = row.get("url", ""), row.get("class", "")
         is_same_job = row.get("job") == failure.job and row.get("platform", "") in (platform, "")
-        if url and (url == failure.url or (_run_of(url) == current and not is_same_job)):
+        if url and (url == failure.url or (_run_of(url) == _run_of(failure.url) and not is_same_job)):
             continue
-        if _signature(row.get("class", ""), row.get("cause", "")) == signature:
+        if kind == failure.kind and _signature(row.get("cause", "")) == _signature(failure.cause):
             same[_run_of(url) or place] = place
-        if is_same_job and row.get("class") in RERUN:
+        if is_same_job and kind in RERUN:
             flaky[url] = place
     seen = _times(same) if same else "not seen before in this archive"
     return f"{seen}; infrastructure failed this job before: {_times(flaky)}" if flaky else seen
@@ -60,8 +59,7 @@ def _run_of(url: str) -> str:
     return url.partition("/job/")[0]
 
 
-def _signature(kind: str, cause: str) -> tuple[str, str]:
-    """Return class and cause, without ranks, numbers, addresses and folders."""
-    words = re.sub(r"Rank \d{1,6}|A process", "", cause[:_COMPARED])
-    words = re.sub(r"(?:/[\w.+-]{1,100})+/", "", words)
-    return kind, re.sub(r"0x[0-9a-f]{1,16}|[0-9a-f]{8,40}|\d{1,20}", "#", words).strip(" .…")
+def _signature(cause: str) -> str:
+    """Return a cause without ranks, numbers, addresses and folders."""
+    words = re.sub(r"Rank \d{1,6}|A process|(?:/[\w.+-]{1,100})+/", "", cause[:_COMPARED])
+    return re.sub(r"0x[0-9a-f]{1,16}|[0-9a-f]{8,40}|\d{1,20}", "#", words).strip(" .…")

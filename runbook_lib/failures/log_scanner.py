@@ -6,12 +6,10 @@ GitHub, GitLab, nemo-run, torchrun and Slurm, and the interleaved output of seve
 
 import math
 import re
-from collections import deque
 from dataclasses import replace
 
-from runbook_lib.failures import evidence
 from runbook_lib.failures.log_lines import clean, failed_test, inner_time, parts, split, without_colours
-from runbook_lib.failures.log_summary import QUOTED, SHOWN, Finding, LogSummary, MetricComparison
+from runbook_lib.failures.log_summary import DRIFT, QUOTED, SHOWN, Finding, LogSummary, MetricComparison
 from runbook_lib.failures.patterns import GENERIC, MILD, NOISE, LogPattern, by_words, literals
 from runbook_lib.failures.traceback_reader import MAX_ENTRIES, LogLine, TracebackReader
 
@@ -33,7 +31,6 @@ _FIRST = re.compile(r"^ *rank +: (\d{1,6}) \(local_rank: (\d{1,6})\)")
 _EXIT = re.compile(r"^ *exitcode +: (-?\d{1,6})")
 _ENQUEUED = re.compile(r"Rank (\d{1,6})\].{0,400}last enqueued (?:NCCL )?work: (-?\d{1,12})")
 _REPORTER = re.compile(r"\[Rank (\d{1,6})\].{0,120}\(SeqNum=(\d{1,12})")
-_WORLD = re.compile(r"[Ww](?:orld|ORLD)[_ ](?:size|SIZE)[ '\"]{0,3}[:=.]{0,60} ?(\d{1,6})\b")
 #: The banner of NGC's images, and nvidia-smi.
 _PLATFORM = re.compile(r"^NVIDIA Release \d\d\.\d\d|Driver Version: \d|nvcr\.io/nvidia/\w{1,40}:\d\d\.\d\d")
 _STEP_ENDED = "##[error]Process completed"
@@ -68,8 +65,7 @@ class Scanner:
         self._in_summary = False
         self._step_ended = False
         self._group = 0  # the first line of a script that is only printed
-        #: Line number, True for a result, True for a resumed run.
-        self._comparison_lines: deque[tuple[int, bool, bool]] = deque(maxlen=1000)
+        self._drift_decided = False  # what was compared is certain
 
     def feed(self, data: bytes) -> None:
         """Scan the next bytes.  Only the first 64 KB of a line are read."""
@@ -109,18 +105,7 @@ class Scanner:
             self._log, progress=clean(self._progress).strip()[:SHOWN],
             findings=(*self._reader.found.values(), *self._matches.values(), *self._tests.values()),
         )  # fmt: skip
-        drift = evidence.golden_drift([summary])
-        if drift is not None:
-            summary.resumed = self._is_of_resumed_run(drift.finding.line)
         return summary if self._earlier is None or self._has_evidence() else self._earlier
-
-    def _is_of_resumed_run(self, line: int) -> bool:
-        """Return True if a failed comparison concerns a resumed run: by the result below, else by the lines above."""
-        above = [resumed for number, _, resumed in self._comparison_lines if number <= line]
-        below = [(result, resumed) for number, result, resumed in self._comparison_lines if number > line]
-        if below and below[0][0]:
-            return below[0][1]
-        return bool(above) and above[-1]
 
     def _scan_block(self, block: bytes) -> None:
         """Scan complete lines: those with a literal of a rule, and those of an open traceback."""
@@ -155,11 +140,10 @@ class Scanner:
         self._note_progress(lines)
 
     def _note_progress(self, block: bytes) -> None:
-        at, progress = block.rfind(b" iteration "), None
-        for _ in range(4):  # a line also has "elapsed time per iteration (ms)"
-            progress = progress or (_PROGRESS.match(block, at) if at >= 0 else None)
-            if progress is None:
-                at = block.rfind(b" iteration ", 0, max(at, 0))
+        at, progress = len(block), None
+        while progress is None and at >= 0:  # a line also has "elapsed time per iteration (ms)"
+            at = block.rfind(b" iteration ", 0, at)
+            progress = _PROGRESS.match(block, at) if at >= 0 else None
         if progress is None:
             return
         for start in (0 if self._log.losses is None else at, block.rfind(b"lm loss")):
@@ -291,15 +275,20 @@ class Scanner:
             work = expression.search(bare)
             if work:
                 ranks.setdefault(int(work[1]), int(work[2]))
-        world = _WORLD.search(bare)
-        if world:
-            self._log.world_size = int(world[1])
-        resumed = _RESUME.search(bare) is not None
-        if resumed or _COMPARISON.search(bare):
-            self._comparison_lines.append((self._number, bool(failed_test(bare)[0]), resumed))
+        self._note_compared(bare)
         if len(self._platform) < MAX_ENTRIES and _PLATFORM.search(bare):
             self._platform.append(bare[:SHOWN])
         self._note_comparison(bare)
+
+    def _note_compared(self, bare: str) -> None:
+        """Note whether a comparison is that of a resumed run: the line above its failure tells, or the result below."""
+        resumed = _RESUME.search(bare) is not None
+        if self._drift_decided or not (resumed or _COMPARISON.search(bare)):
+            return
+        found = (*self._reader.found.values(), *self._matches.values())
+        self._drift_decided = any(each.pattern is DRIFT for each in found)
+        if not self._drift_decided or failed_test(bare)[0]:
+            self._log.resumed = resumed
 
     def _note_comparison(self, bare: str) -> None:
         values = _VALUES.search(bare)

@@ -107,7 +107,6 @@ class LogSummary:
     exit_code: int | None = None
     enqueued: dict[int, int] = field(default_factory=dict)  # rank -> its last collective, from the watchdog
     reporters: dict[int, int] = field(default_factory=dict)  # rank -> the collective that timed out
-    world_size: int = 0
     tail: tuple[str, ...] = ()
     lines: int = 0
     problem: str = ""

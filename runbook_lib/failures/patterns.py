@@ -180,7 +180,7 @@ _OF_THE_PROGRAM = re.compile(
 #: Literals of lines that matter although they are in no rule.
 _STRUCTURE = (
     "Traceback (most recent call last)", "FAILED", "ERROR ", "E   ", "attempt restart", "first observed failure",
-    "rank      :", "exitcode  :", "last enqueued", "SeqNum=", "orld_size", "orld size", " values: ", "comparison of",
+    "rank      :", "exitcode  :", "last enqueued", "SeqNum=", " values: ", "comparison of",
     "1st vs 2nd run", "_pipeline", "against golden values", "##[group]", "##[endgroup]",
     "##[error]Process completed", "passed in", "failed in", "short test summary",
     "NVIDIA Release ", "Driver Version: ", "nvcr.io/nvidia/",

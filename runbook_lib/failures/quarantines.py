@@ -3,19 +3,20 @@
 ``GatingFiles`` answers for all three whether a test still gates a merge.
 """
 
+import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from runbook_lib.decisions import Decision, Kind
-from runbook_lib.errors import CannotTell, Refused, RunbookError
+from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import LaunchScripts
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.recipes import rows as recipes
 from runbook_lib.text.recipes import unit_tests
-from runbook_lib.text.recipes.quarantine import BROKEN, QuarantinedRow, comment_of, gating_scopes
+from runbook_lib.text.recipes.quarantine import BROKEN, COMMENT, QuarantinedRow, comment_of, gating_scopes
 from runbook_lib.text.recipes.rows import RecipeRow
 from runbook_lib.text.recipes.targets import Target, resolve, target_of
 from runbook_lib.world.bump_branch import BumpBranch
@@ -23,11 +24,9 @@ from runbook_lib.world.git.command import GitFailed
 from runbook_lib.world.ports import Forge
 
 UNIT_TESTS = "tests/unit_tests"
-_NODE = re.compile(rf"({UNIT_TESTS}/[\w./-]{{1,300}}\.py)::")
-#: The comment above a row that the runbook quarantined: the reason, and the issue number.
-_COMMENT = re.compile(r"# Broken: ((?:(?!# Broken: ).)*?)(?: — )?see issue #([0-9]{1,9})(?:, review by [0-9-]{10})?\.")
-#: It, above a unit test, and the name of the test.
-_UNIT = re.compile(rf"{_COMMENT.pattern}(?:\n[ \t]*@[^\n]*){{1,50}}?\n[ \t]*(?:async )?(?:def|class) (\w+)")
+_UNIT_TEST = re.compile(rf"{UNIT_TESTS}/[\w./-]{{1,300}}\.py")
+#: The comment above a unit test, and the test's name.
+_UNIT = re.compile(rf"{COMMENT.pattern}(?:\n[ \t]*@[^\n]*){{1,50}}?\n[ \t]*(?:async )?(?:def|class) (?P<name>\w+)")
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class GatingFiles:
 
     @cached_property
     def rows(self) -> tuple[RecipeRow, ...]:
-        """The rows of the recipes.  Raises Refused for a recipe that cannot be read."""
+        """The rows of the recipes.  Raises CannotTell for a recipe that cannot be read."""
         return parse_rows({path: text for path, text in self.texts.items() if path.startswith(recipes.FOLDER)})
 
     def rows_of(self, target: Target) -> list[RecipeRow]:
@@ -65,17 +64,12 @@ class GatingFiles:
 
 def files_of(branch: BumpBranch, targets: Iterable[Target]) -> GatingFiles:
     """Return the files of these tests, from the branch's newest commit; a log may name tests that no file has."""
-    paths: dict[str, None] = {}
-    cases = []
-    for target in targets:
-        if target.script:
-            paths |= dict.fromkeys((target.script, target.shelf))
-        elif not target.is_unit_test:
-            cases.append(target.case)
-        elif node := _NODE.match(target.case):
-            paths[node[1]] = None
-    texts = branch.checkout.read(list(paths), branch.start) if paths else {}
-    found = {path: text for path, text in texts.items() if text is not None} | recipe_texts(branch, cases)
+    targets = list(targets)
+    paths = [path for each in targets for path in (each.script, each.shelf) if path]
+    paths += [each.path for each in targets if each.is_unit_test and _UNIT_TEST.fullmatch(each.path)]
+    texts = branch.checkout.read(list(dict.fromkeys(paths)), branch.start) if paths else {}
+    found = {path: text for path, text in texts.items() if text is not None}
+    found |= recipe_texts(branch, [each.case for each in targets if each.has_rows])
     return GatingFiles(found, branch.bump.repository.tests.skips.get(branch.bump.image_type, ""))
 
 
@@ -86,7 +80,19 @@ def script_target(bump: Bump, job: str, reason: str = "", issue: int = 0) -> Tar
     return Target(job, "", bump.image_type, "", reason, issue, script, shelf)
 
 
-def quarantined_since_fork(branch: BumpBranch, commit: str = "") -> list[dict[str, object]]:
+@dataclass(frozen=True)
+class LeftOut:
+    """A test that a file leaves out of CI, with reason and issue of its comment; ``soft``: it runs, and may fail."""
+
+    test: str
+    platforms: str
+    scopes: str = ""
+    reason: str = ""
+    issue: int | None = None
+    soft: bool = False
+
+
+def quarantined_since_fork(branch: BumpBranch, commit: str = "") -> list[LeftOut]:
     """Return the tests that the bump's branch quarantines beyond its base, with the issue named in the comment.
 
     Reads ``commit`` instead of the branch's newest commit, if given.
@@ -97,38 +103,35 @@ def quarantined_since_fork(branch: BumpBranch, commit: str = "") -> list[dict[st
     listed = checkout.git("diff", "--name-only", "--no-renames", "-z", fork, head, "--", *folders)
     paths = [path for path in listed.split("\0") if path]
     before, after = checkout.read(paths, fork), checkout.read(paths, head)
-    tests: list[dict[str, object]] = []
+    tests: list[LeftOut] = []
     for path, text in after.items():
-        known = list(_left_out(path, before[path] or "", scripts))
+        known = set(_left_out(path, before[path] or "", scripts))
         tests += [test for test in _left_out(path, text or "", scripts) if test not in known]
     return tests
 
 
-def _left_out(path: str, text: str, scripts: LaunchScripts | None) -> Iterator[dict[str, object]]:
+def _left_out(path: str, text: str, scripts: LaunchScripts | None) -> Iterator[LeftOut]:
     """Yield the tests in a file that CI leaves out."""
     if path.endswith(".py"):
         for match in _UNIT.finditer(text):
-            yield _described(f"{path}::{match[3]}", "all", match)
+            yield LeftOut(f"{path}::{match['name']}", "all", "", match["reason"], int(match["issue"]))
     elif scripts and path.startswith(f"{scripts.folder}/"):
         if scripts.flaky in path.split("/") and text:
             *_, hardware, _, name = path.split("/")
             prefix = "gb200_" if hardware == "gb200" else ""
-            yield _described(f"{prefix}{name.removesuffix('.sh')}", hardware, _COMMENT.search(text))
+            yield LeftOut(f"{prefix}{name.removesuffix('.sh')}", hardware, "", *_commented(text))
     else:
         for row in recipes.rows(path, text):
-            broken = tuple(cell.value for cell in row.scopes if cell.value.endswith(BROKEN))
+            broken = ", ".join(cell.value for cell in row.scopes if cell.value.endswith(BROKEN))
             if broken or row.allow_failure:
-                comment = _COMMENT.search(comment_of(row, text))
-                described = _described(f"{row.model}/{row.case}", ", ".join(row.platforms), comment)
-                form = "broken" if broken else "soft"
-                yield described | {"form": form, "environments": ", ".join(row.environments), "scopes": broken}
+                name, platforms = f"{row.model}/{row.case}", ", ".join(row.platforms)
+                yield LeftOut(name, platforms, broken, *_commented(comment_of(row, text)), soft=not broken)
 
 
-def _described(test: str, platforms: str, comment: re.Match[str] | None) -> dict[str, object]:
-    issue, reason = (int(comment[2]), comment[1]) if comment else (None, "")
-    return {
-        "test": test, "platforms": platforms, "environments": "", "form": "broken", "issue": issue, "reason": reason,
-    }  # fmt: skip
+def _commented(text: str) -> tuple[str, int | None]:
+    """Return reason and issue of a comment."""
+    match = COMMENT.search(text)
+    return (match["reason"], int(match["issue"])) if match else ("", None)
 
 
 def resolve_targets(branch: BumpBranch, kind: Kind) -> dict[Target, Decision]:
@@ -140,16 +143,17 @@ def resolve_targets(branch: BumpBranch, kind: Kind) -> dict[Target, Decision]:
     decided = {target_of(each, bump.image_type): each for each in bump.decisions.of(kind)}
     if bump.repository.tests.scripts:
         decided = {script_target(bump, each.case, each.reason, each.issue): decided[each] for each in decided}
-    rows = rows_of(branch, [each.case for each in decided if not (each.is_unit_test or each.script)])
+    cases = [each.case for each in decided if each.has_rows]
+    # If no recipe has a case, all are read, to suggest one.
+    rows = parse_rows(recipe_texts(branch, cases) or recipe_texts(branch, cases and ["test_case"]))
     resolved = {}
     for target, decision in decided.items():
-        if not (target.is_unit_test or target.script):
-            resolved[resolve(target, rows)] = decision
-        elif files_of(branch, [target]).texts:
-            resolved[target] = decision
-        else:
-            paths = f"{target.script} and {target.shelf} do" if target.script else f"the file {target.path} does"
-            raise Refused(f"{target} is not on the branch: {paths} not exist. Nothing was changed.")
+        if target.has_rows:
+            target = resolve(target, rows)
+        elif not files_of(branch, [target]).texts:
+            paths = " and ".join(filter(None, (target.path, target.shelf)))
+            raise Refused(f"{target} is not on the branch: {paths} do not exist. Nothing was changed.")
+        resolved[target] = decision
     return resolved
 
 
@@ -158,34 +162,21 @@ def recipe_texts(branch: BumpBranch, cases: Iterable[str]) -> dict[str, str]:
     patterns = [f"-e{case}" for case in dict.fromkeys(cases)]
     if not patterns:
         return {}
-    ref = branch.start
     try:
-        listed = branch.checkout.git("grep", "-z", "-l", "--fixed-strings", *patterns, ref, "--", recipes.FOLDER)
+        listed = branch.checkout.git(
+            "grep", "-z", "-l", "--fixed-strings", *patterns, branch.start, "--", recipes.FOLDER
+        )
     except GitFailed as error:
         if error.status != 1:  # status 1: git grep found no match
             raise
-        listed = ""
+        return {}
     paths = [path.partition(":")[2] for path in listed.split("\0") if path.endswith((".yaml", ".yml"))]
-    return {path: text for path, text in branch.checkout.read(paths, ref).items() if text is not None}
-
-
-def rows_of(branch: BumpBranch, cases: Sequence[str]) -> tuple[RecipeRow, ...]:
-    """Return the rows of recipes that name these cases; if none does, of all recipes, to suggest a name."""
-    texts = recipe_texts(branch, cases)
-    if cases and not texts:
-        texts = recipe_texts(branch, ["test_case"])
-    return parse_rows(texts)
+    return {path: text for path, text in branch.checkout.read(paths, branch.start).items() if text is not None}
 
 
 def parse_rows(texts: Mapping[str, str]) -> tuple[RecipeRow, ...]:
-    """Return the rows of recipes.  Raises Refused for a recipe that cannot be read."""
-    rows: list[RecipeRow] = []
-    for path, text in texts.items():
-        try:
-            rows += recipes.rows(path, text)
-        except CannotTell as error:
-            raise Refused(f"{error} Fix this first, as the file may contain the test. Nothing was changed.") from error
-    return tuple(rows)
+    """Return the rows of recipes.  Raises CannotTell for a recipe that cannot be read."""
+    return tuple(itertools.chain.from_iterable(itertools.starmap(recipes.rows, texts.items())))
 
 
 def issue_states(github: Forge, entries: Iterable[QuarantinedRow]) -> dict[int | None, str]:

@@ -9,11 +9,9 @@ Sources: ``--log-dir`` and ``--redirects`` in ``tests/functional_tests/shell_tes
 ``.github/actions/action.yml``, and GitLab's folders in ``tests/test_utils/python_scripts/launch_jet_workload.py``.
 """
 
-import itertools
 import os
 import re
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -49,6 +47,7 @@ _MEMBER = re.compile(
 #: The rank in the name of a log.
 _NAMED_RANK = re.compile(r"(?:^|[/_.-])(?:rank|worker|task)[_.-]?(\d{1,6})(?=[_./-]|$)")
 _LOG_NAMES = (".log", ".txt", ".out", ".err", "stdout", "stderr")
+_Folder = tuple[tuple[int, ...], int, str, str]
 T = TypeVar("T")
 File = TypeVar("File", Download, SharedFile)
 
@@ -82,6 +81,18 @@ class _Log:
             return int(self.parts["rank"])
         named = _NAMED_RANK.search(self.name)
         return int(named[1]) if named else None
+
+    @cached_property
+    def folder(self) -> _Folder | None:
+        """The numbers before the folder of its ranks, its repeat, and its path; None for a log of another kind."""
+        if self.parts is None:
+            return None
+        numbers = tuple(map(int, re.findall(r"\d{1,9}", self.parts["before"])))
+        return numbers, int(self.parts["repeat"]), self.parts["before"], self.parts["run"]
+
+    @property
+    def attempt(self) -> int:
+        return int(self.parts["attempt"]) if self.parts else 0
 
     @property
     def is_error(self) -> bool:
@@ -277,37 +288,27 @@ def _scan(log: _Log) -> LogSummary:
     return scanner.summary()
 
 
-def _last_attempt(logs: Iterable[_Log]) -> tuple[list[_Log], list[_Log]]:
+def _last_attempt(logs: Sequence[_Log]) -> tuple[list[_Log], list[_Log]]:
     """Return the logs of the last attempt of the last repeat (with logs without a rank), and all others.
 
     A repeat has a folder for each node and each attempt of the launcher: an attempt that ended minutes before the last
     one had failed.
     """
-    last: list[_Log] = []
-    # By folder, then by attempt.  A folder is identified by the numbers before it, its repeat, and its path.
-    folders: dict[tuple[tuple[int, ...], int, str, str], dict[int, list[_Log]]] = defaultdict(lambda: defaultdict(list))
+    ended: dict[_Folder, float] = {}
+    newest: dict[_Folder, int] = {}
     for log in logs:
-        parts = log.parts
-        if parts is None:
+        if log.folder:
+            ended[log.folder] = max(log.changed, ended.get(log.folder, log.changed))
+            newest[log.folder] = max(log.attempt, newest.get(log.folder, log.attempt))
+    threshold = max(ended.values(), default=0.0) - _ATTEMPTS_APART
+    last_repeat = max((folder[:2] for folder, time in ended.items() if time > threshold), default=None)
+    last, earlier, others = list[_Log](), list[_Log](), list[_Log]()
+    for log in logs:
+        folder = log.folder
+        if not folder:
+            others.append(log)
+        elif ended[folder] > threshold and folder[:2] == last_repeat and log.attempt == newest[folder]:
             last.append(log)
         else:
-            numbers = tuple(map(int, re.findall(r"\d{1,9}", parts["before"])))
-            folder = (numbers, int(parts["repeat"]), parts["before"], parts["run"])
-            folders[folder][int(parts["attempt"])].append(log)
-    if not folders:
-        return last, []
-    ended = {}
-    for folder, attempts in folders.items():
-        ended[folder] = max(log.changed for log in itertools.chain(*attempts.values()))
-    threshold = max(ended.values()) - _ATTEMPTS_APART
-    last_repeat = max(folder[:2] for folder in folders if ended[folder] > threshold)
-    earlier: list[_Log] = []
-    ranks: list[_Log] = []
-    for folder, attempts in folders.items():
-        newest = max(attempts) if ended[folder] > threshold and folder[:2] == last_repeat else None
-        for attempt, logs_of_attempt in attempts.items():
-            if attempt == newest:
-                ranks += logs_of_attempt
-            else:
-                earlier += logs_of_attempt
-    return [*ranks, *last], earlier
+            earlier.append(log)
+    return [*last, *others], earlier

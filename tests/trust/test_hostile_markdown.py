@@ -4,6 +4,7 @@ A text with something hostile in it must have the structure of one with a plain 
 """
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from runbook_lib.failures.broken_tests import quarantine
 from runbook_lib.failures.broken_tests.change import commit_message
 from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.failures.failure import Failure
+from runbook_lib.failures.quarantines import LeftOut
 from runbook_lib.golden import summary
 from runbook_lib.golden.form import Judgement, ReviewReason
 from runbook_lib.golden.judge import Verdicts
@@ -108,14 +110,14 @@ def _issue(broken: Target, failure: Failure, value: str) -> IssueFiled:
     github: Any = SimpleNamespace(last_author=lambda *_: value, is_assignable=lambda _: True)
     row: Any = SimpleNamespace(recipe=value, scopes=(SimpleNamespace(value=value),))
     job = DiagnosedJob(failure, on_base=BaseResult("new", value, value))
-    return tracking.of_failure(github, broken, job, run, row, value, search_result=value)
+    return tracking.of_failure(github, broken, job, run, row, 0, Image=value, **{"Change in the image": value})
 
 
 def _broken_tests(value: str, failure: Failure) -> str:
-    row = {"test": value, "platforms": value, "reason": value, "issue": None}
+    row = LeftOut(value, value, reason=value)
     job = DiagnosedJob(failure, on_base=BaseResult("failing", value, value), history=value)
     failures: Any = SimpleNamespace(jobs=[job], run=SimpleNamespace(url=value, bump=BUMP, attempt=1))
-    return quarantine.text([row, {**row, "issue": 3}], failures)
+    return quarantine.text([row, replace(row, issue=3)], failures)
 
 
 def require_inert(text: str, plain: str, kind: str) -> None:

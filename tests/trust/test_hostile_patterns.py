@@ -49,7 +49,7 @@ def _issue(text: str) -> object:
     state = SimpleNamespace(pull=SimpleNamespace(url=text))
     run: Any = SimpleNamespace(bump=BUMP, pull_request=state, url=text, tested=text, source=None)
     forge: Any = SimpleNamespace(last_author=lambda *_: "")
-    return issue.of_failure(forge, _BROKEN, job, run, None, text)
+    return issue.of_failure(forge, _BROKEN, job, run, None, 0, Image=text)
 
 
 def _judged(text: str) -> object:

@@ -23,16 +23,11 @@ from runbook_lib.world.outside import World
 
 @dataclass(frozen=True)
 class QuarantineChange:
-    """The tests in ``issues`` are taken out of CI, each with its issue, and ``reenabled`` tests come back.
-
-    ``tracks``: the tests have been quarantined before without an issue.
-    """
+    """The tests in ``issues`` are taken out of CI, each with its issue, and ``reenabled`` tests come back."""
 
     files: GatingFiles
     issues: Mapping[Target, IssueFiled]
     reenabled: tuple[Target, ...] = ()
-    tracks: bool = False
-    whole_rows: bool = False
 
     @property
     def edits(self) -> tuple[Edit, ...]:
@@ -72,21 +67,27 @@ class QuarantineChange:
         return text
 
     def _rows(self, path: str, text: str, numbers: Mapping[Target, int]) -> str:
-        review, whole = review_date(), self.whole_rows
         for target, issue in numbers.items():
-            if self.tracks:
-                text = quarantine.track(path, text, target, issue, review)
-            else:
-                text = quarantine.mark(path, text, target, issue, review, companions=numbers, whole_rows=whole)
-        return quarantine.unmark(path, text, self.reenabled, whole_rows=whole)
+            text = quarantine.mark(path, text, target, issue, review_date())
+        return quarantine.unmark(path, text, self.reenabled)
+
+    @property
+    def warnings(self) -> list[str]:
+        """A sentence for each row that covers more than the named tests."""
+        tests, named = (*self.issues, *self.reenabled), []
+        for row in self.files.rows if self.edits else ():
+            if any(test.is_of(row) for test in tests) and (also := quarantine.also_covered(row, tests)):
+                named.append(
+                    f"The row of {row.case} in {row.recipe}:{row.line} also covers {also}, which change with it."
+                )
+        return named
 
     @property
     def summary(self) -> str:
         """The change in the imperative, such as ``mark 2 tests broken, re-enable 1 test``."""
         parts = []
         if self.issues:
-            count = display.count(len(self.issues), "test")
-            parts.append(f"name the issue of {count}" if self.tracks else f"mark {count} broken")
+            parts.append(f"mark {display.count(len(self.issues), 'test')} broken")
         if self.reenabled:
             parts.append(f"re-enable {display.count(len(self.reenabled), 'test')}")
         return ", ".join(parts)
@@ -125,8 +126,9 @@ class QuarantineCommitted:
             return replace(check, name=name)
         tests = [f"{target}: #{issue.number}" for target, issue in issues.items()]
         tests += [f"{target} runs again" for target in self.change.reenabled]
-        inputs = {**check.evidence.inputs, **self._record(issues)}
-        evidence = Evidence(inputs, diff=edits.diff(committed.edits))
+        quarantined = [_named(test) | {"issue": issue.number, "url": issue.url} for test, issue in issues.items()]
+        decided = {"quarantined": quarantined, "reenabled": list(map(_named, self.change.reenabled))}
+        evidence = Evidence({**check.evidence.inputs, **decided}, diff=edits.diff(committed.edits))
         return Check(name, "passed", f"{check.detail} {', '.join(tests)}.", evidence=evidence)
 
     def make_true(self, world: World) -> Sequence[Effect]:
@@ -149,13 +151,6 @@ class QuarantineCommitted:
         kind: Literal["quarantine", "reenable"] = "quarantine" if issues else "reenable"
         return Committed(self.tip, self.change.edits_with(numbers), message, kind=kind)
 
-    def _record(self, issues: Mapping[Target, Issue]) -> dict[str, object]:
-        """Return the decisions that the commit carries out."""
-        quarantined = []
-        for test, issue in issues.items() if not self.change.tracks else ():
-            quarantined.append(_named(test) | {"issue": issue.number, "url": issue.url})
-        return {"quarantined": quarantined, "reenabled": list(map(_named, self.change.reenabled))}
-
 
 def commit_message(title: str, issues: Mapping[Target, int], reenabled: Sequence[Target]) -> str:
     """Return the message of a commit that quarantines or tracks tests and re-enables others, without the sign-off."""
@@ -165,4 +160,4 @@ def commit_message(title: str, issues: Mapping[Target, int], reenabled: Sequence
 
 
 def _named(test: Target) -> dict[str, object]:
-    return {"test": f"{test.model}/{test.case}@{test.platform}", "reason": test.reason}
+    return {"test": f"{test.name}@{test.platform}", "reason": test.reason}

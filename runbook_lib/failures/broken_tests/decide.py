@@ -1,7 +1,7 @@
 """Notebook 06-broken-tests: the tests that a person declares broken, re-enables or runs again, and the open ones."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from runbook_lib import display
 from runbook_lib.decisions import Decision, Seen, digest, on
@@ -64,57 +64,52 @@ def decide(failures: Triage, searches: ImageSearches) -> NamedTests:
     reenable = quarantines.resolve_targets(branch, "reenable")
     rerun = quarantines.resolve_targets(branch, "rerun")
     files = quarantines.files_of(branch, [*broken, *reenable])
-    whole_row = run.bump.allowed("whole-row")
-    change = QuarantineChange(files, {}, whole_rows=whole_row is not None)
-    if run.source is None:
-        return NamedTests(change)
+    github, pull = run.pull_request.github, run.pull_request.pull
+    if run.source is None or github is None:
+        return NamedTests(QuarantineChange(files, {}))
     issues: dict[Target, IssueFiled] = {}
-    quarantined, warnings, used = [], [], list[Decision | None]()
-    for target, decision in broken.items():
-        if files.is_off(target):
+    quarantined, again, warnings, used = list[Target](), list[Target](), list[str](), list[Decision]()
+    for target, decision in (broken | rerun).items():
+        if target in broken and files.is_off(target):
             quarantined.append(target)
             continue
         job = _failed_job(failures, target)
-        decided = _on_failure(decision, job, run)
-        unseen = run.bump.allowed("unseen-failure", str(target), run.number) if job is None else None
-        if job is None and decision.seen is None and unseen is None:
-            raise Refused(f"{target} did not fail in {run.source.name}, so it is not broken.", "unseen-failure")
-        if decided is None and unseen is None:
-            continue  # it was made on another failure: the question is open again
-        if target.script and not _may_leave_out(job):
+        if job is None and target in broken and decision.seen is None:
             raise Refused(
-                f"{target} may fail because of the new image. {run.bump.repository.name} quarantines a test only if it "
-                f"also fails on {run.bump.base}, or if infrastructure is clearly the cause. Fix it, or hold the merge."
+                f"{target} did not fail in {run.source.name}, so it is not broken. Name a run in which it did."
             )
-        used += [decided, unseen]
-        if job is not None and job.failure.kind == "golden drift":
-            warnings.append(f"{target} failed only because of drift: step 5 refreshes its golden values.")
-        if job is not None and job.on_base.state == "failing":
-            warnings.append(f"The new image did not break {target}: {job.comparison}.")
-        row = next(filter(target.is_of, files.rows), None)
-        known, warning = _known_issue(run, target)
-        warnings += [warning] if warning else []
-        image = f"{searches.tag or 'unknown'} → {run.bump.tag}"
-        found = searches.results.get(f"{target.name}@{target.platform}", "")
-        assert run.pull_request.github is not None
-        issues[target] = tracking.of_failure(run.pull_request.github, target, job, run, row, image, known, found)
-    again = []
-    for target, decision in rerun.items():
-        if decided := _on_failure(decision, _failed_job(failures, target), run):
+        decided = on(decision, Seen(_digest(job), run.number, run.attempt)) if job else None
+        if job is None or decided is None:
+            continue  # it was made on another failure: the question is open again
+        used.append(decided)
+        if target in rerun:
             again.append(target)
-            used.append(decided)
-    used += (on(decision, Seen(digest(str(target)))) for target, decision in reenable.items())
-    change = replace(change, issues=issues, reenabled=tuple(reenable))
-    if change.edits:
-        used.append(whole_row)
-    github, pull = run.pull_request.github, run.pull_request.pull
-    ran = passing.look(github, pull.number, reenable) if github and pull else ()
-    return NamedTests(change, tuple(quarantined), tuple(again), tuple(warnings), tuple(filter(None, used)), ran)
+            continue
+        known, warning = tracking.known_issue(github, target)
+        warnings += [*_warnings(target, job, run), *filter(None, [warning])]
+        row = next(filter(target.is_of, files.rows), None)
+        found = {"Image": f"{searches.tag or 'unknown'} → {run.bump.tag}"}
+        if search := searches.results.get(f"{target.name}@{target.platform}"):
+            found["Change in the image"] = search
+        issues[target] = tracking.of_failure(github, target, job, run, row, known, **found)
+    used += filter(None, (on(decision, Seen(digest(str(target)))) for target, decision in reenable.items()))
+    change = QuarantineChange(files, issues, tuple(reenable))
+    warnings += change.warnings
+    ran = passing.look(github, [pull.number] if pull else [], reenable)
+    return NamedTests(change, tuple(quarantined), tuple(again), tuple(warnings), tuple(used), ran)
 
 
-def _on_failure(decision: Decision, job: DiagnosedJob | None, run: ChosenRun) -> Decision | None:
-    """Return a decision, bound to the failure of its test; None if it was made on another failure."""
-    return on(decision, Seen(_digest(job), run.number, run.attempt)) if job else None
+def _warnings(target: Target, job: DiagnosedJob, run: ChosenRun) -> Iterator[str]:
+    """Yield what speaks against a quarantine.  Raises Refused if the repository does not permit it."""
+    if target.script and not _may_leave_out(job):
+        raise Refused(
+            f"{target} may fail because of the new image. {run.bump.repository.name} quarantines a test only if it "
+            f"also fails on {run.bump.base}, or if infrastructure is clearly the cause. Fix it, or hold the merge."
+        )
+    if job.failure.kind == "golden drift":
+        yield f"{target} failed only because of drift: step 5 refreshes its golden values."
+    if job.on_base.state == "failing":
+        yield f"The new image did not break {target}: {job.comparison}."
 
 
 def _digest(job: DiagnosedJob) -> str:
@@ -129,29 +124,9 @@ def _failed_job(failures: Triage, target: Target) -> DiagnosedJob | None:
     return None
 
 
-def _may_leave_out(job: DiagnosedJob | None) -> bool:
+def _may_leave_out(job: DiagnosedJob) -> bool:
     """Return whether a failed job says nothing about the change: Megatron-Bridge's condition for a quarantine."""
-    return job is not None and (job.on_base.state == "failing" or job.failure.retry)
-
-
-def _known_issue(run: ChosenRun, target: Target) -> tuple[int, str]:
-    """Return the open issue that the decision names or that tracks the test, 0 for none, and a warning.
-
-    Raises Refused for a closed issue: only a person knows which one is meant.
-    """
-    github = run.pull_request.github
-    if github is None:
-        return 0, ""
-    warning = ""
-    if target.issue:
-        issue = github.issue(target.issue)
-        if issue.is_open:
-            return target.issue, ""
-        if not issue.is_pull:
-            raise Refused(f"{target} names #{target.issue}, which is {issue.state}. Name an open issue.")
-        warning = f"#{target.issue} is a pull request, so it does not track {target}; an issue of its own does."
-    found = tracking.open_issue(github, target)
-    return found.number if found else 0, warning
+    return job.on_base.state == "failing" or job.failure.retry
 
 
 def open_tests(failures: Triage, decisions: NamedTests) -> dict[str, DiagnosedJob]:
@@ -198,10 +173,3 @@ def questions(tests: Mapping[str, DiagnosedJob], searches: ImageSearches, run: C
         }  # fmt: skip
         asked.append(Question("broken", test, why, suggestion, facts))
     return tuple(asked)
-
-
-def show_open(tests: Mapping[str, DiagnosedJob]) -> display.View:
-    """Show the open tests, each with its cause and how it ends on the base branch."""
-    rows = [{"open test": test, "cause": job.failure.cause, "on the base branch": job.comparison}
-            for test, job in tests.items()]  # fmt: skip
-    return display.table(rows, empty="No failed test is open.")

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
-from runbook_lib.errors import RunbookError
+from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.golden.run_choice import ChosenRun
 from runbook_lib.pins.bump import Bump
@@ -73,34 +73,50 @@ def open_issue(github: Forge, test: Target) -> Issue | None:
     return choose([*github.search_issues(test.case), *own], test, login)
 
 
+def known_issue(github: Forge | None, test: Target) -> tuple[int, str]:
+    """Return the open issue that the decision names or that tracks the test, 0 for none, and a warning.
+
+    Raises Refused for a closed issue: only a person knows which one is meant.
+    """
+    if github is None:
+        return 0, ""
+    warning = ""
+    if test.issue:
+        issue = github.issue(test.issue)
+        if issue.is_open:
+            return test.issue, ""
+        if not issue.is_pull:
+            raise Refused(f"{test} names #{test.issue}, which is {issue.state}. Name an open issue.")
+        warning = f"#{test.issue} is a pull request, so it does not track {test}; an issue of its own does."
+    found = open_issue(github, test)
+    return found.number if found else 0, warning
+
+
 def of_failure(
-    github: Forge, test: Target, job: DiagnosedJob | None, run: ChosenRun, row: RecipeRow | None, image: str,
-    known: int = 0, search_result: str = "",
-) -> IssueFiled:  # fmt: skip
+    github: Forge, test: Target, job: DiagnosedJob, run: ChosenRun, row: RecipeRow | None, known: int, **found: str
+) -> IssueFiled:
     """Return the condition that an issue tracks a test that failed in a run: ``known``, or one that is filed once.
 
-    ``row`` is the recipe's first row of the test, ``image`` describes the change of the image, and ``search_result`` is
-    bisect-image's for the test.  Lines of an internal log are left out: readers of the issue may not see its server.
+    ``row`` is the recipe's first row of the test, and ``found`` further facts.  Lines of an internal log are left out:
+    readers of the issue may not see its server.
     """
-    state = job.on_base.state if job else "unknown"
     pull = run.pull_request.pull
     facts = {
-        "PR": pull.url if pull else "", "Run": run.url, "Job": job.failure.url if job else "", "Head": run.tested,
-        "Image": image, "Change in the image": search_result,
+        "PR": pull.url if pull else "", "Run": run.url, "Job": job.failure.url, "Head": run.tested, **found,
+        "Signature": f"{job.failure.kind}: {job.failure.cause}",
     }  # fmt: skip
     is_internal = run.source is not None and run.source.gitlab
-    return _filed(
-        github, test, run.bump, known, row, facts, _INTRODUCTIONS[state].format(base=run.bump.base), job,
-        job.failure.evidence if job and not is_internal else (),
-    )  # fmt: skip
+    introduction = _INTRODUCTIONS[job.on_base.state].format(base=run.bump.base)
+    evidence = () if is_internal else job.failure.evidence
+    return _filed(github, test, run.bump, known, row, facts, introduction, job, evidence)
 
 
 def of_quarantined(github: Forge | None, test: Target, bump: Bump, row: RecipeRow, age: str) -> IssueFiled:
     """Return the condition that an issue tracks a row that was quarantined without one; ``age`` is in words."""
+    known, _ = known_issue(github, test)
     facts = {"Quarantined": f"{age} ({row.recipe}:{row.line})"}
-    found = open_issue(github, test) if github else None
     introduction = "The test is quarantined, and was not tracked by an issue"
-    return _filed(github, test, bump, found.number if found else 0, row, facts, introduction)
+    return _filed(github, test, bump, known, row, facts, introduction)
 
 
 def _filed(
@@ -109,11 +125,9 @@ def _filed(
 ) -> IssueFiled:  # fmt: skip
     owner = "" if known or github is None else _owner(github, test, bump.base)
     oncall = bump.repository.tests.oncall
-    hardware = test.platform or (job.platform if job else "")
     facts = {
-        **facts, "Environment": test.environment, "Hardware": hardware,
-        "Signature": f"{job.failure.kind}: {job.failure.cause}" if job else "", "Owner": owner or "nobody",
-        "Review by": review_date(),
+        **facts, "Environment": test.environment, "Hardware": test.platform or (job.platform if job else ""),
+        "Owner": owner or "nobody", "Review by": review_date(),
     }  # fmt: skip
     body = markdown_texts.render(
         "issue", marker=marker(test), test=test.name, job=job, introduction=introduction, reason=test.reason,

@@ -1,9 +1,9 @@
-"""How often a re-enabled test has passed in the CI of its pull request, and what that says about its failure rate.
+"""How often a re-enabled test has passed in the CI of pull requests, and what that says about its failure rate.
 
 A closed issue proves nothing: only runs do, and few of them prove little.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from runbook_lib import display
@@ -42,13 +42,14 @@ class PassingRuns:
         return f"{runs}: it fails in at most {self.bound:.0%} of its repeats ({_CONFIDENCE:.0%} confidence)"
 
 
-def look(github: Forge, pull: int, tests: Iterable[Target]) -> tuple[PassingRuns, ...]:
-    """Return how the tests ended in the finished CI runs of a pull request."""
-    functional = [test for test in tests if not test.is_unit_test]
-    if not functional:
-        return ()
-    finished = [run for run in github.runs(branch_of(pull)) if run.status == "completed" and not run.fork]
-    runs = [github.jobs(run.id) for run in finished[:_MAX_RUNS]]
+def look(github: Forge | None, pulls: Iterable[int], tests: Iterable[Target]) -> tuple[PassingRuns, ...]:
+    """Return how the functional tests among these ended in the finished CI runs of pull requests."""
+    functional = [test for test in tests if test.has_rows]
+    runs: list[Sequence[WorkflowJob]] = []
+    if github and functional:
+        for pull in pulls:
+            finished = [run for run in github.runs(branch_of(pull)) if run.status == "completed" and not run.fork]
+            runs += [github.jobs(run.id) for run in finished[:_MAX_RUNS]]
     found = []
     for test in functional:
         conclusions = [job.conclusion for jobs in runs for job in _jobs_of(test, jobs)]

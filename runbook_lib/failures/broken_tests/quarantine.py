@@ -15,6 +15,7 @@ from runbook_lib.failures.broken_tests.decide import NamedTests
 from runbook_lib.failures.broken_tests.failures import Triage, open_jobs
 from runbook_lib.failures.broken_tests.passing import PassingRuns
 from runbook_lib.failures.failed_jobs import DiagnosedJob
+from runbook_lib.failures.quarantines import LeftOut
 from runbook_lib.golden.bisect_offer import ImageSearches
 from runbook_lib.golden.run_choice import ChosenRun
 from runbook_lib.model import Condition, Outcome, Plan, Round
@@ -63,7 +64,7 @@ class FailuresDescribed(Described):
         return bump_pull.marked(text(quarantined, self.triage, self.passing), branch.bump, "broken-tests")
 
 
-def text(quarantined: Sequence[Mapping[str, object]], failures: Triage, passing: Sequence[PassingRuns] = ()) -> str:
+def text(quarantined: Sequence[LeftOut], failures: Triage, passing: Sequence[PassingRuns] = ()) -> str:
     """Return our part of the pull request's description, without its markers.
 
     ``quarantined`` is the result of ``quarantines.quarantined_since_fork``, ``passing`` are the runs of re-enabled
@@ -113,7 +114,7 @@ def plan(facts: RunFailures, bump: Bump) -> Plan[World]:
         done = f"{lists.capitalized(change.summary)}."
     return Plan(
         Outcome(done, Next.run(notebooks.RUN_CI)),
-        (triage.show(), decisions.show(), decide.show_open(tests)),
+        (triage.show(), decisions.show()),
         tuple(conditions),
         decide.questions(tests, facts.searches, run),
         waiting,
@@ -155,18 +156,13 @@ def _evidence(facts: RunFailures, again: Rerun | None) -> Evidence:
     """Return what the record keeps of the run's failures."""
     triage, decisions, run = facts.triage, facts.decisions, facts.run
     assert run.source is not None
-    lines = [
-        {"job": job.failure.job, "platform": job.platform, "text": line}
-        for job in triage.jobs
-        for line in job.failure.evidence
-    ]
     warnings = [*run.branch.warnings, *triage.warnings, *decisions.warnings]
     if again:
         warnings += triage.history(again.jobs)
     return Evidence(
         inputs={"run": run.source.name, "base_commit": run.branch.base_commit, "plan_from": run.branch.start},
         links={"GitLab pipeline" if run.source.gitlab else "CI run": run.url},
-        tables={"failures": [job.row | {"test": job.test} for job in triage.jobs], "evidence": lines},
+        tables={"failures": [job.row | {"test": job.test} for job in triage.jobs]},
         diff=edits.diff(decisions.change.edits),
         warnings=tuple(warnings),
     )

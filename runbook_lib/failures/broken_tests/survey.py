@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Evidence, Next
-from runbook_lib.decisions import Kind
+from runbook_lib.decisions import Decision, Kind
 from runbook_lib.errors import Refused
 from runbook_lib.failures import quarantines
 from runbook_lib.failures.broken_tests import issue as tracking
@@ -146,27 +146,26 @@ def look(world: World, branch: BumpBranch) -> QuarantineSurvey:
     texts = quarantines.recipe_texts(on_base, quarantine.OFF_TEXTS)
     entries, notes = quarantine.quarantined_rows(texts, checkout.repository())
     dates = _dates(checkout, branch.base_commit, texts, entries)
-    states: dict[int | None, str] = {}
-    pulls: dict[str, Pull] = {}
+    names = {entry: Target(entry.row.case, next(iter(entry.row.platforms), ""), bump.image_type, entry.row.model)
+             for entry in entries}  # fmt: skip
+    if bump.tag is not None:
+        reenabled, broken = dict[Target, Decision](), dict[Target, Decision]()
+    else:
+        reenabled, broken = (quarantines.resolve_targets(branch, kind) for kind in ("reenable", "broken"))
+    states, own_pulls = dict[int | None, str](), list[int]()
     if entries and bump.tag is None and github is not None:
         states = quarantines.issue_states(github, entries)
-        pulls = {pull.head_ref: pull for pull in github.pulls(base=bump.base)}
+        own_pulls = [pull.number for pull in github.pulls(base=bump.base) if _is_own(pull, branch)]
+    ran = passing.look(github, own_pulls, [*names.values(), *reenabled])
+    runs = {each.test: each for each in ran if each.passed or each.failed}
     tests = []
-    for entry in entries:
+    for entry, target in names.items():
         since, commit = dates.get((entry.row.recipe, entry.row.line), (None, ""))
-        test = QuarantinedTest(entry, since, commit, states.get(entry.issue, ""))
-        target = Target(entry.row.case, next(iter(entry.row.platforms), ""), bump.image_type, entry.row.model)
-        own = _own_bump(bump, [target], "re-enable")
-        if github and (pull := pulls.get(own.branch)) and bump_pull.is_mine(pull, bump_pull.head_of(checkout, own)):
-            test = replace(test, ran=passing.look(github, pull.number, [target])[0])
-        tests.append(test)
+        tests.append(QuarantinedTest(entry, since, commit, states.get(entry.issue, ""), runs.get(target)))
     tests.sort(key=lambda test: (test.since is None, test.since))
     survey = QuarantineSurvey(bump, tuple(tests), notes)
-    if bump.tag is not None:
-        return survey
-    reenabled = quarantines.resolve_targets(branch, "reenable")
     untracked: dict[Target, QuarantinedTest] = {}
-    for target in quarantines.resolve_targets(branch, "broken"):
+    for target in broken:
         found = [test for test in tests if target.is_of(test.entry.row)]
         if not found:
             advice = "Give the tag of the bump whose CI run it failed in."
@@ -182,12 +181,16 @@ def look(world: World, branch: BumpBranch) -> QuarantineSurvey:
     issues = {}
     for target, test in untracked.items():
         issues[target] = tracking.of_quarantined(github, target, own, test.entry.row, test.age)
-    files = quarantines.files_of(branch, [*reenabled, *untracked])
-    change = QuarantineChange(files, issues, tuple(reenabled), True, bool(own.allowed("whole-row")))
-    head = bump_pull.head_of(checkout, own)
-    opened = github.pulls(head=head) if github else ()
-    ran = passing.look(github, opened[0].number, reenabled) if github and opened else ()
-    return replace(survey, own=OwnChange(branch, head, change, ran))
+    change = QuarantineChange(quarantines.files_of(branch, [*reenabled, *untracked]), issues, tuple(reenabled))
+    passed = tuple(each for each in ran if each.test in reenabled)
+    own_change = OwnChange(branch, bump_pull.head_of(checkout, own), change, passed)
+    return replace(survey, notes=(*survey.notes, *change.warnings), own=own_change)
+
+
+def _is_own(pull: Pull, branch: BumpBranch) -> bool:
+    """Return True for our pull request that changes quarantined tests."""
+    own = replace(branch.bump, current_branch=pull.head_ref)
+    return pull.head_ref.startswith("quarantine/") and bump_pull.is_mine(pull, bump_pull.head_of(branch.checkout, own))
 
 
 def _own_bump(bump: Bump, targets: list[Target], verb: str) -> Bump:
@@ -262,17 +265,14 @@ def _dates(
     for recipe, rows in lines.items():
         ranges = [f"-L{line},{line}" for line in rows]
         try:
-            blame = checkout.git("blame", "--porcelain", *ranges, commit, "--", recipe)
+            blame = checkout.git("blame", "--line-porcelain", *ranges, commit, "--", recipe)
         except GitFailed:
             continue  # the age is unknown
-        changed_by, times, commits = "", {}, {}
+        commit_id, number = "", 0
         for text in blame.split("\n"):  # lines of the file's content begin with a tab
             if header := re.match(r"([0-9a-f]{40,64}) [0-9]{1,9} ([0-9]{1,9})", text):
-                changed_by = header[1]
-                commits[int(header[2])] = changed_by
-            elif text.startswith("committer-time "):
-                times[changed_by] = datetime.fromtimestamp(int(text.partition(" ")[2]), UTC)
-        for number, commit_id in commits.items():
-            if number in rows and commit_id in times:
-                dates[recipe, rows[number]] = (times[commit_id], commit_id)
+                commit_id, number = header[1], int(header[2])
+            elif text.startswith("committer-time ") and number in rows:
+                changed = datetime.fromtimestamp(int(text.partition(" ")[2]), UTC)
+                dates[recipe, rows[number]] = (changed, commit_id)
     return dates

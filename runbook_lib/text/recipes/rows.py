@@ -5,9 +5,9 @@ platforms, …}]}]``.  Only the first entry of ``test_case`` counts; ``spec`` se
 (``tests/test_utils/python_scripts/recipe_parser.py`` of Megatron-LM).
 """
 
+import itertools
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
@@ -23,9 +23,8 @@ _KEYS = ("model", "environment", "platforms", "scope", "allow_failure")
 class RecipeRow:
     """An entry of a test case's products.  ``line`` counts from 1; ``scopes`` have their places in the text.
 
-    ``key`` is the position of the row's own key ``scope``, -1 if there is none, and ``end`` the end of its value;
-    ``fixed`` is the reason why its scopes cannot be edited, empty if they can.  ``unread`` are further entries of
-    ``test_case``, which CI never reads.
+    ``key`` is the position of the row's own key ``scope``, -1 if there is none, and ``end`` the end of its value.
+    ``unread`` are further entries of ``test_case``, which CI never reads.
     """
 
     recipe: str
@@ -36,7 +35,6 @@ class RecipeRow:
     platforms: tuple[str, ...]
     scopes: tuple[Cell, ...]
     key: int = -1
-    fixed: str = ""
     allow_failure: bool = False
     unread: tuple[str, ...] = ()
     end: int = -1
@@ -55,15 +53,8 @@ def rows(recipe: str, text: str) -> tuple[RecipeRow, ...]:
         parsed = Text(text)
     except CannotTell as error:
         raise CannotTell(f"The recipe {recipe} cannot be read: {error}") from error
-    entries: list[_Entry] = []
-    for document in parsed.documents:
-        entries += _entries(parsed, document)
-    # An alias is the same node as its anchor: both for the list of scopes and for a single scope.
-    uses: Counter[int] = Counter()
-    for entry in entries:
-        if entry.scope is not None:
-            uses.update(map(id, (entry.scope, *items(entry.scope))))
-    return tuple(_row(recipe, parsed, entry, uses) for entry in entries)
+    entries = itertools.chain.from_iterable(_entries(parsed, document) for document in parsed.documents)
+    return tuple(_row(recipe, parsed, entry) for entry in entries)
 
 
 def read_all(texts: Mapping[str, str | None]) -> tuple[list[RecipeRow], list[str]]:
@@ -111,42 +102,20 @@ def _entries(parsed: Text, document: Node | None) -> Iterator[_Entry]:
                     yield _Entry(case, node, spec, parsed.pairs(node).get("scope", spec.get("scope")))
 
 
-def _row(recipe: str, parsed: Text, entry: _Entry, uses: Counter[int]) -> RecipeRow:
+def _row(recipe: str, parsed: Text, entry: _Entry) -> RecipeRow:
     pairs = {**entry.spec, **parsed.pairs(entry.node)}
     cells: dict[str, tuple[Cell, ...]] = {}
     texts: dict[str, tuple[str, ...]] = {}
     for name in _KEYS:
         cells[name] = tuple(parsed.cells(pairs.get(name)))
         texts[name] = tuple(cell.value for cell in cells[name] if cell.value)
-    keys = [key for key, _ in entry.node.value if isinstance(key, ScalarNode) and key.value == "scope"]
+    keys = [parsed.span(key)[0] for key, _ in entry.node.value if isinstance(key, ScalarNode) and key.value == "scope"]
     return RecipeRow(
         recipe, parsed.line(entry.node), next(iter(texts["model"]), ""), entry.case[0], texts["environment"],
-        texts["platforms"], cells["scope"], parsed.span(keys[0])[0] if keys else -1,
-        _fixed(parsed, entry, keys, cells["scope"], uses),
+        texts["platforms"], cells["scope"], next(iter(keys), -1),
         allow_failure="true" in map(str.lower, texts["allow_failure"]), unread=entry.case[1:],
         end=_end(parsed, entry.scope, cells["scope"]),
     )  # fmt: skip
-
-
-def _fixed(parsed: Text, entry: _Entry, keys: Sequence[Node], scopes: tuple[Cell, ...], uses: Mapping[int, int]) -> str:
-    """Return the reason why the scopes cannot be edited in place, with a comment on a separate line above."""
-    if not keys:
-        return "it has no scope of its own, only the common scope of all rows in the recipe"
-    if len(keys) > 1:
-        return "it has the key scope twice"
-    start, end = parsed.span(entry.node)
-    aliased = max(uses[id(node)] for node in (entry.scope, *items(entry.scope))) > 1
-    if aliased or not all(start <= cell.start < end for cell in scopes):
-        return "its scope is an alias that is also used in other rows"
-    for cell in scopes:
-        if cell.problem:
-            return cell.problem
-    key = parsed.span(keys[0])[0]
-    line = parsed.text.rfind("\n", 0, key) + 1
-    # In a row on one line, everything before the key may belong to the row.
-    if not re.fullmatch(r"[ \t?-]*", parsed.text[line : start if line <= start else key]):
-        return "it shares its line with something else"
-    return ""
 
 
 def _end(parsed: Text, scope: Node | None, scopes: tuple[Cell, ...]) -> int:

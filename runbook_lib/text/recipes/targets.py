@@ -30,7 +30,7 @@ class Target:
     shelf: str = ""
 
     def __str__(self) -> str:
-        platform = "" if self.is_unit_test or self.script else f"@{self.platform or '?'}"
+        platform = f"@{self.platform or '?'}" if self.has_rows else ""
         return f"{self.name}{platform} ({self.environment})"
 
     @property
@@ -42,6 +42,11 @@ class Target:
     def is_unit_test(self) -> bool:
         """True for a node ID of pytest."""
         return "::" in self.case
+
+    @property
+    def has_rows(self) -> bool:
+        """True for a functional test, which rows of recipes run."""
+        return not (self.is_unit_test or self.script)
 
     @property
     def path(self) -> str:

@@ -57,14 +57,14 @@ def test_a_strangers_issue_is_not_used(association: str) -> None:
     assert choose(theirs, BROKEN, "someone") == theirs[0]  # the account of our own token
 
 
-def filed(failure: Failure | None = None, broken: Target = BROKEN, *, gitlab: bool = False) -> IssueFiled:
+def filed(failure: Failure, broken: Target = BROKEN, *, gitlab: bool = False) -> IssueFiled:
     pull = SimpleNamespace(pull=SimpleNamespace(url="https://x/pull"))
     source = SimpleNamespace(gitlab=gitlab)
     run: Any = SimpleNamespace(bump=BUMP, pull_request=pull, url="https://x/run", tested="a" * 40, source=source)
     forge: Any = SimpleNamespace(last_author=lambda path, base: "engineer", is_assignable=lambda login: True)
     row: Any = SimpleNamespace(recipe="tests/r.yaml", scopes=[SimpleNamespace(value=it) for it in ("mr", "mr-github")])
-    job = failure and DiagnosedJob(failure)
-    return of_failure(forge, broken, job, run, None if broken.is_unit_test else row, "26.02-py3 → 26.04-py3")
+    job, image = DiagnosedJob(failure), {"Image": "26.02-py3 → 26.04-py3"}
+    return of_failure(forge, broken, job, run, None if broken.is_unit_test else row, 0, **image)
 
 
 def test_a_new_issue_has_every_required_fact() -> None:

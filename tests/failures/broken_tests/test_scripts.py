@@ -76,7 +76,7 @@ def test_a_script_moves_with_its_mode_and_its_reason_and_back(checkout: Checkout
     assert git(checkout.path, "ls-tree", made, FLAKY, ACTIVE).split()[0] == "100755"
     branch: Any = SimpleNamespace(**{**vars(found.run.branch), "start": made})
     (listed,) = quarantines.quarantined_since_fork(branch)
-    assert (listed["test"], listed["issue"], listed["reason"]) == (JOB, 7, "it hangs")
+    assert (listed.test, listed.issue, listed.reason) == (JOB, 7, "it hangs")
     # A re-enabled script is the former one again, byte for byte.
     back: Any = replace(found, run=SimpleNamespace(**{**vars(found.run), "branch": branch}))
     branch.bump = replace(branch.bump, decisions=decisions(reenable=JOB))

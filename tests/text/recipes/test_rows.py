@@ -38,27 +38,9 @@ def test_the_fields_of_a_row(body: str, expected: tuple[tuple[str, ...], ...]) -
     text = recipe(f"  - test_case: [x]\n    products: {body}\n")
     (row,) = rows("r.yaml", text)
     assert (row.environments, row.platforms, tuple(cell.value for cell in row.scopes)) == expected
-    assert (row.model, row.case, row.fixed) == ("gpt", "x", "")
+    assert (row.model, row.case) == ("gpt", "x")
     assert [text[cell.start : cell.end] for cell in row.scopes] == [cell.value for cell in row.scopes]
     assert text[row.key :].startswith("scope")
-
-
-@pytest.mark.parametrize(
-    ("body", "why"),
-    [
-        ("[{environment: [dev]}]", "no scope of its own"),
-        ("[{scope: [mr], scope: [nightly]}]", "twice"),
-        ("[{scope: &s [mr]}, {scope: *s}]", "alias"),
-        ("\n      - {scope: [&m mr]}\n      - {scope: [*m]}", "alias"),
-        ("\n      - &r {scope: [mr]}\n      - *r", "alias"),
-        ("[{scope: [mr]}, {scope: [nightly]}]", "shares its line"),
-        ("\n      - {tag: ['a\n          b'], scope: [mr]}", "shares its line"),
-        ('[{scope: ["m\\x72"]}]', "cannot be replaced"),
-    ],
-)
-def test_a_scope_that_cannot_be_edited_is_explained(body: str, why: str) -> None:
-    found = rows("r.yaml", recipe(f"  - test_case: [x]\n    products: {body}\n"))
-    assert all(why in row.fixed for row in found)
 
 
 def test_platforms_and_entries_that_ci_does_not_read_are_reported() -> None:
