@@ -4,7 +4,7 @@ import io
 import re
 import threading
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
@@ -13,7 +13,18 @@ from typing import Any
 import httpx
 from loopback import serving
 
+from runbook_lib.world.transport.http import Client
+from runbook_lib.world.transport.web import RemoteFile
+
 TOKEN = "secret-of-the-forge"
+AUTH = {"Authorization": f"Bearer {TOKEN}"}
+
+
+def remote(
+    url: str, transport: httpx.BaseTransport | None = None, sleep: Callable[[float], object] = lambda _: None
+) -> RemoteFile:
+    """Return a file of the forge, for which it wants a token."""
+    return RemoteFile(Client(httpx.URL(url), 2**16, transport=transport, sleep=sleep), httpx.URL(url), AUTH)
 
 
 @dataclass

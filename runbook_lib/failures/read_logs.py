@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.failures import diagnose
@@ -27,11 +27,8 @@ from runbook_lib.failures.log_summary import LogSummary
 from runbook_lib.text.redact import Redactor
 from runbook_lib.world.transport import archives
 from runbook_lib.world.transport.archives import Archive, LocalFile
-from runbook_lib.world.transport.downloads import Download, MissingFile
+from runbook_lib.world.transport.downloads import FileInParts, MissingFile
 from runbook_lib.world.transport.parser import THREADS, Parser, SharedFile
-
-if TYPE_CHECKING:
-    from runbook_lib.world.transport.web import Web
 
 #: Seconds of the processor for the logs of all jobs: what has been read by then is used.
 SECONDS = 60.0
@@ -49,7 +46,7 @@ _NAMED_RANK = re.compile(r"(?:^|[/_.-])(?:rank|worker|task)[_.-]?(\d{1,6})(?=[_.
 _LOG_NAMES = (".log", ".txt", ".out", ".err", "stdout", "stderr")
 _Folder = tuple[tuple[int, ...], int, str, str]
 T = TypeVar("T")
-File = TypeVar("File", Download, SharedFile)
+File = TypeVar("File", FileInParts, SharedFile)
 
 
 @dataclass(frozen=True)
@@ -105,23 +102,19 @@ class _Log:
 
 
 def diagnose_all(
-    jobs: Sequence[JobLogs[Download]], *, hide: Callable[[str], str] | None = None, web: "Web | None" = None
+    jobs: Sequence[JobLogs[FileInParts]], *, hide: Callable[[str], str] | None = None
 ) -> tuple[Failure, ...]:
     """Return the cause of each job's failure, in the same order.
 
     A failure reports logs that could not be read.  ``hide`` removes secrets, by default those of this environment.
     """
-    from runbook_lib.world.transport.web import Web  # its library takes longer to import than most bumps need
-
     hide = hide or Redactor(os.environ).text
-    with web or Web() as open_web:
-        parser = Parser(_diagnose, open_web)
-        asked = []
-        for logs in jobs:
-            artifact = parser.share(logs.artifact) if logs.artifact else None
-            log = parser.share(logs.log) if logs.log else None
-            asked.append((JobLogs(logs.job, artifact, logs.size, logs.expired, log), hide))
-        found = parser.each(asked, [logs.job.name for logs in jobs])
+    parser, asked = Parser(_diagnose), []
+    for logs in jobs:
+        artifact = parser.share(logs.artifact) if logs.artifact else None
+        log = parser.share(logs.log) if logs.log else None
+        asked.append((JobLogs(logs.job, artifact, logs.size, logs.expired, log), hide))
+    found = parser.each(asked, [logs.job.name for logs in jobs])
     failures = []
     for logs, failure in zip(jobs, found, strict=True):
         if isinstance(failure, RunbookError):

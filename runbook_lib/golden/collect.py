@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden import match_artifacts
@@ -19,11 +18,8 @@ from runbook_lib.text.recipes.file_names import FOLDER, GoldenFileName, baseline
 from runbook_lib.world.github.models import Artifact
 from runbook_lib.world.ports import SecondCi
 from runbook_lib.world.transport.archives import Archive, Member
-from runbook_lib.world.transport.downloads import Download
+from runbook_lib.world.transport.downloads import FileInParts
 from runbook_lib.world.transport.parser import Parser, ProgressReport, SharedFile
-
-if TYPE_CHECKING:
-    from runbook_lib.world.transport.web import Web
 
 _MAX_NAME = 200
 
@@ -80,7 +76,7 @@ class GoldenSource:
     name: str
     jobs: tuple[FunctionalTestJob, ...]
     matches: tuple[UploadMatch, ...]
-    download: Callable[[Artifact], Download] = field(repr=False)
+    download: Callable[[Artifact], FileInParts] = field(repr=False)
     environment: ImageType = "dev"
     second_ci: SecondCi | None = field(default=None, repr=False)
     unusable: str = ""
@@ -101,7 +97,7 @@ class _ReadUpload:
 
 def collect(
     source: GoldenSource, *, known: AbstractSet[str] | None = None,
-    progress: ProgressReport | None = None, web: "Web | None" = None,
+    progress: ProgressReport | None = None,
 ) -> GoldenCollection:  # fmt: skip
     """Read the golden files of the jobs that failed.
 
@@ -120,10 +116,7 @@ def collect(
             sentence = f"The job {states.get(job.state, f'was {job.state}')}: its golden values are not used."
             problems.append(CollectionProblem(job.name, sentence, by_job=True))
     requested = [match for match in source.matches if not match.job_ids.isdisjoint(jobs)]
-    from runbook_lib.world.transport.web import Web  # its library takes longer to import than most bumps need
-
-    with web or Web() as open_web:
-        reads = _UploadReader(source, open_web, known, jobs.keys()).read_all(requested, progress)
+    reads = _UploadReader(source, known, jobs.keys()).read_all(requested, progress)
     files: list[CollectedFile] = []
     conflicts = _conflicts(reads)
     for read in reads:
@@ -142,12 +135,11 @@ class _UploadReader:
     """A reader of uploads; ``usable`` are the IDs of the jobs whose values are requested."""
 
     source: GoldenSource
-    web: "Web"
     known: AbstractSet[str] | None
     usable: AbstractSet[int]
 
     def read_all(self, matches: Sequence[UploadMatch], progress: ProgressReport | None) -> list[_ReadUpload]:
-        parser = Parser(partial(_read_members, gitlab=self.source.gitlab), self.web)
+        parser = Parser(partial(_read_members, gitlab=self.source.gitlab))
         present = [match for match in matches if not match.upload.expired]
         asked = [(parser.share(self.source.download(match.upload)), match.upload.size) for match in present]
         read = parser.each(asked, [match.jobs[0].name for match in present], progress)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from runbook_lib.practice import ci, evidence
 from runbook_lib.practice.ci import Job
@@ -34,10 +34,6 @@ class StoredFile:
     """A file without a server; ``read`` returns the content, or raises PracticeRefusal."""
 
     read: Callable[[], bytes]
-
-    def open(self, web: object) -> Self:
-        """Return the file for reading."""
-        return self
 
     @cached_property
     def _content(self) -> bytes:

@@ -16,7 +16,7 @@ from runbook_lib.world.github.models import (
     WorkflowRun,
 )
 from runbook_lib.world.gitlab.models import Bridge, Pipeline, PipelineJob
-from runbook_lib.world.transport.downloads import Download
+from runbook_lib.world.transport.downloads import FileInParts
 
 T = TypeVar("T")
 
@@ -96,10 +96,10 @@ class Forge(Protocol):
     def artifacts(self, run_id: int) -> tuple[Artifact, ...]:
         """Return the artifacts that the jobs of all attempts of a run have uploaded."""
 
-    def artifact(self, artifact_id: int) -> Download:
+    def artifact(self, artifact_id: int) -> FileInParts:
         """Return an artifact's zip, for reading."""
 
-    def log(self, job_id: int) -> Download:
+    def log(self, job_id: int) -> FileInParts:
         """Return the log of a job, for reading."""
 
     def deployment_failed(self, sha: str) -> bool:
@@ -201,10 +201,10 @@ class SecondCi(Protocol):
     def jobs(self, pipeline: int) -> tuple[PipelineJob, ...]:
         """Return the jobs of a pipeline itself, or of one that a bridge started, the last attempt of each."""
 
-    def artifact(self, job: int) -> Download:
+    def artifact(self, job: int) -> FileInParts:
         """Return the zip of a job's artifacts, for reading."""
 
-    def log(self, job: int) -> Download:
+    def log(self, job: int) -> FileInParts:
         """Return the log of a job, for reading."""
 
 

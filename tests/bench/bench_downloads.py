@@ -27,7 +27,6 @@ from runbook_lib.golden.collect import GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob, UploadMatch
 from runbook_lib.text.recipes.file_names import GoldenFileName
 from runbook_lib.world.github.models import Artifact
-from runbook_lib.world.transport.web import Web
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 import stores  # noqa: E402
@@ -69,9 +68,6 @@ class File:
     @property
     def size(self) -> int:
         return len(self.data)
-
-    def open(self, web: Web) -> "File":
-        return self
 
     def part(self, start: int, size: int) -> bytes:
         piece = self.data[start : start + size]

@@ -17,7 +17,6 @@ from runbook_lib.world.github.copy_pr_bot import complaint, refusals
 from runbook_lib.world.github.errors import NotAllowed
 from runbook_lib.world.ports import Forge
 from runbook_lib.world.transport.downloads import MissingFile
-from runbook_lib.world.transport.web import Web
 
 SECRET = "ghp_" + "a1B2c3D4e5F6" * 3
 
@@ -268,17 +267,16 @@ def test_the_jobs_of_a_run_with_their_logs_and_artifacts(
     upload = next(
         each for each in uploads if "gpt3_mcore_te_tp1_pp1-" in each.name and each.created <= drifted.completed
     )
-    with Web() as web:
-        file = forge.artifact(upload.id).open(web)
-        with zipfile.ZipFile(io.BytesIO(file.part(0, upload.size))) as archive:
-            assert any(name.endswith(".json") for name in archive.namelist())
-        assert file.size == upload.size
-        assert b"Run gpt/gpt3_mcore_te_tp1_pp1" in forge.log(drifted.id).open(web).part(0, 10_000)
-        monkeypatch.setitem(scenario()["causes"]["drift"], "expired", True)
-        assert {each.expired for each in forge.artifacts(run)} == {True, False}
-        for gone in (forge.artifact(upload.id), forge.log(1), forge.artifact(1)):
-            with pytest.raises(MissingFile):
-                gone.open(web).part(0, 1)
+    file = forge.artifact(upload.id)
+    with zipfile.ZipFile(io.BytesIO(file.part(0, upload.size))) as archive:
+        assert any(name.endswith(".json") for name in archive.namelist())
+    assert file.size == upload.size
+    assert b"Run gpt/gpt3_mcore_te_tp1_pp1" in forge.log(drifted.id).part(0, 10_000)
+    monkeypatch.setitem(scenario()["causes"]["drift"], "expired", True)
+    assert {each.expired for each in forge.artifacts(run)} == {True, False}
+    for gone in (forge.artifact(upload.id), forge.log(1), forge.artifact(1)):
+        with pytest.raises(MissingFile):
+            gone.part(0, 1)
 
 
 def test_failed_jobs_once_more(at: World, forge: Forge) -> None:

@@ -14,8 +14,7 @@ from runbook_lib.practice.store import Store
 from runbook_lib.world.gitlab.client import GitLab
 from runbook_lib.world.gitlab.models import NoSuchRef
 from runbook_lib.world.ports import SecondCi
-from runbook_lib.world.transport.downloads import Download, MissingFile
-from runbook_lib.world.transport.web import Web
+from runbook_lib.world.transport.downloads import FileInParts, MissingFile
 
 DEV, BUILD = "docker/.ngc_version.dev", ".gitlab/stages/01.build.yml"
 
@@ -26,7 +25,6 @@ class Place:
 
     home: Path
     ci: SecondCi
-    web: Web
 
     def pushed(self, remote: str, branch: str, *moved: str) -> str:
         """Push a commit that moves these files from 26.02 to 26.04."""
@@ -38,8 +36,7 @@ class Place:
         git(checkout, "push", "-q", remote, f"HEAD:refs/heads/{branch}")
         return git(checkout, "rev-parse", "HEAD")
 
-    def read(self, download: Download) -> str:
-        file = download.open(self.web)
+    def read(self, file: FileInParts) -> str:
         file.part(0, 1)
         assert file.part(2, 3) == file.part(0, file.size)[2:5]
         return file.part(0, file.size).decode()
@@ -51,10 +48,10 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     store, pages = Store(tmp_path / "forge.sqlite"), "http://127.0.0.1:1/c"
     practised = PracticeSecondCi(store, REPOSITORY, tmp_path / "remote.git", tmp_path / "gitlab.git", pages)
     if request.param == "practice":
-        return Place(tmp_path, practised, Web())
+        return Place(tmp_path, practised)
     server, env = GitLabServer(practised), {"GITLAB_TOKEN": TOKEN, "GITLAB_PROJECT": REPOSITORY}
     gitlab = GitLab({**env, "GITLAB_URL": "http://127.0.0.1:9"}, transport=server, sleep=lambda _: None)
-    return Place(tmp_path, gitlab, Web(transport=server, sleep=lambda _: None))
+    return Place(tmp_path, gitlab)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +105,7 @@ def test_a_commit_has_a_pipeline_for_each_start_and_its_nightly_test_drifts(plac
     assert place.ci.jobs(children[0]) == ()
     (test,) = place.ci.jobs(children[1])
     assert (test.name, test.status) == ("gpt3_mcore_tp1_pp4", "failed")
-    file = place.ci.artifact(test.id).open(place.web)
+    file = place.ci.artifact(test.id)
     assert file.part(0, 4) == b"PK\x03\x04"
     assert file.size == test.size
 

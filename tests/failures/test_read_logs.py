@@ -12,10 +12,7 @@ from runbook_lib.failures import read_logs
 from runbook_lib.failures.failure import FailedJob, Failure
 from runbook_lib.failures.read_logs import JobLogs
 from runbook_lib.text.redact import Redactor
-from runbook_lib.world.transport.downloads import Address
-from runbook_lib.world.transport.web import Web
 
-TOKEN = {"Authorization": f"Bearer {stores.TOKEN}"}
 JOB = FailedJob("gpt/gpt3 - latest", "https://github.com/o/r/actions/runs/1/job/2")
 FRAME = 'Traceback (most recent call last):\n  File "/opt/megatron-lm/x.py", line 3, in forward\n    call()\n'
 CAUSE = f"{FRAME}ValueError: the cause\n"
@@ -44,17 +41,18 @@ def all_ranks(count: int = 4, **more: str) -> Texts:
 
 def artifact(store: stores.Store, texts: Texts, number: int = 1, job: FailedJob = JOB) -> JobLogs:
     store.contents[number] = stores.packed({name: text.encode() for name, text in texts.items()})
-    return JobLogs(job, Address(f"{store.forge}/{number}", TOKEN), len(store.contents[number]))
+    return JobLogs(job, stores.remote(f"{store.forge}/{number}", store), len(store.contents[number]))
 
 
 def with_log(store: stores.Store, asked: JobLogs, text: str, number: int = 99) -> JobLogs:
     store.contents[number] = text.encode()
-    return JobLogs(asked.job, asked.artifact, asked.size, asked.expired, Address(f"{store.forge}/{number}", TOKEN))
+    return JobLogs(
+        asked.job, asked.artifact, asked.size, asked.expired, stores.remote(f"{store.forge}/{number}", store)
+    )
 
 
 def find(store: stores.Store | None, *asked: JobLogs) -> tuple[Failure, ...]:
-    quick = Web(transport=store, sleep=lambda _: None)
-    return read_logs.diagnose_all(asked, hide=Redactor({}).text, web=quick)
+    return read_logs.diagnose_all(asked, hide=Redactor({}).text)
 
 
 # -- what says nothing ------------------------------------------------------------------------------------------------
@@ -76,9 +74,8 @@ def test_an_artifact_without_logs(store: stores.Store, texts: Texts) -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (JobLogs(JOB, Address("http://127.0.0.1:9/1"), expired=True), "has expired"),
-        (JobLogs(JOB, log=Address("http://127.0.0.1:9/1")), "could not be read"),
-        (JobLogs(JOB, Address("ftp://x/1")), "not https://"),
+        (JobLogs(JOB, stores.remote("http://127.0.0.1:9/1"), expired=True), "has expired"),
+        (JobLogs(JOB, log=stores.remote("http://127.0.0.1:9/1")), "could not be read"),
     ],
 )
 def test_unreadable_files_are_reported(asked: JobLogs, said: str) -> None:
@@ -225,7 +222,7 @@ def test_many_jobs_keep_their_order(store: stores.Store) -> None:
         artifact(store, all_ranks(err1=f"{FRAME}ValueError: of {number}\n"), number, FailedJob(str(number)))
         for number in range(20)
     ]
-    found = read_logs.diagnose_all(asked, hide=str, web=Web(transport=store))
+    found = read_logs.diagnose_all(asked, hide=str)
     assert [it.job for it in found] == [str(number) for number in range(20)]
     assert all(f"of {it.job}" in it.cause for it in found)
 
@@ -233,7 +230,7 @@ def test_many_jobs_keep_their_order(store: stores.Store) -> None:
 def test_secrets_are_redacted(store: stores.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "a-very-secret-value")
     asked = artifact(store, all_ranks(err1=f"{FRAME}ValueError: a-very-secret-value\n"))
-    (found,) = read_logs.diagnose_all([asked], web=Web(transport=store))
+    (found,) = read_logs.diagnose_all([asked])
     assert "a-very-secret-value" not in repr(found)
     assert stores.TOKEN not in repr(asked)
 

@@ -9,15 +9,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from stores import TOKEN, Fault, Store, packed
+from stores import TOKEN, Fault, Store, packed, remote
 
 from runbook_lib.golden import collect as artifacts
 from runbook_lib.golden import match_artifacts
 from runbook_lib.golden.collect import GoldenCollection, GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob
 from runbook_lib.world.github.models import Artifact
-from runbook_lib.world.transport.downloads import Address
-from runbook_lib.world.transport.web import Web
+from runbook_lib.world.transport.web import RemoteFile
 
 RUN = 4711
 NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
@@ -61,12 +60,11 @@ class Run:
     def collect(self, **options: Any) -> GoldenCollection:
         pairs = match_artifacts.match_uploads(self.jobs, self.uploads, RUN)
         source = GoldenSource("CI run 4711", tuple(self.jobs), pairs, self.address)
-        web = Web(transport=self.store, sleep=self.slept.append)
         progress = lambda done, total, name: self.lines.append((done, total, name))  # noqa: E731
-        return artifacts.collect(source, web=web, progress=progress, **options)
+        return artifacts.collect(source, progress=progress, **options)
 
-    def address(self, it: Artifact) -> Address:
-        return Address(f"{self.store.forge}/artifacts/{it.id}", {"Authorization": f"Bearer {TOKEN}"})
+    def address(self, it: Artifact) -> RemoteFile:
+        return remote(f"{self.store.forge}/artifacts/{it.id}", self.store, self.slept.append)
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+import httpx
+
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures import read_logs
 from runbook_lib.failures.failure import FailedJob
@@ -23,14 +25,21 @@ from runbook_lib.world.github.client import GitHub
 from runbook_lib.world.github.models import Artifact
 from runbook_lib.world.gitlab.client import GitLab
 from runbook_lib.world.registry.client import OciRegistry
-from runbook_lib.world.transport.downloads import Address
-from runbook_lib.world.transport.web import Web
+from runbook_lib.world.transport.http import Client
+from runbook_lib.world.transport.web import RemoteFile
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 AUTH = {"Authorization": "Bearer secret-of-the-forge"}
 
 
-def collected(url: str, size: int, jobs: int = 1, web: Web | None = None) -> collect.GoldenCollection:
+def _file(url: str, transport: httpx.BaseTransport | None = None) -> RemoteFile:
+    client = Client(httpx.URL(url), 2**16, transport=transport, sleep=lambda _: None)
+    return RemoteFile(client, httpx.URL(f"{url}/1"), AUTH)
+
+
+def collected(
+    url: str, size: int, jobs: int = 1, transport: httpx.BaseTransport | None = None
+) -> collect.GoldenCollection:
     ran = tuple(
         FunctionalTestJob(number, f"gpt/a{number} - latest", "gpt", f"a{number}", "failed", NOON, NOON)
         for number in range(1, jobs + 1)
@@ -40,9 +49,9 @@ def collected(url: str, size: int, jobs: int = 1, web: Web | None = None) -> col
         for it in ran
     ]
     source = GoldenSource(
-        "CI run 4711", ran, match_artifacts.match_uploads(ran, uploads, 4711), lambda _: Address(f"{url}/1", AUTH)
+        "CI run 4711", ran, match_artifacts.match_uploads(ran, uploads, 4711), lambda _: _file(url, transport)
     )
-    return collect.collect(source, web=web)
+    return collect.collect(source)
 
 
 def golden(url: str, size: int, jobs: int = 1) -> str:
@@ -54,9 +63,9 @@ def golden_of_many_jobs(url: str, size: int) -> str:
     return golden(url, size, 24)
 
 
-def cause(url: str, size: int, jobs: int = 1, web: Web | None = None) -> str:
-    asked = [JobLogs(FailedJob(f"gpt/a{it} - latest"), Address(f"{url}/1", AUTH), size) for it in range(jobs)]
-    return read_logs.diagnose_all(asked, hide=Redactor({}).text, web=web or Web())[0].cause
+def cause(url: str, size: int, jobs: int = 1, transport: httpx.BaseTransport | None = None) -> str:
+    asked = [JobLogs(FailedJob(f"gpt/a{it} - latest"), _file(url, transport), size) for it in range(jobs)]
+    return read_logs.diagnose_all(asked, hide=Redactor({}).text)[0].cause
 
 
 def cause_of_many_jobs(url: str, size: int) -> str:

@@ -22,7 +22,6 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.failures import read_logs
 from runbook_lib.golden.collect import GoldenCollection
 from runbook_lib.text.redact import Redactor
-from runbook_lib.world.transport.web import Web
 
 GOLDEN, LOG = "golden_values_dev_dgx_h100.json", "logs/1/run/attempt_0/0/stderr.log"
 VALUES = b'{"lm loss": {"values": {"1": 10.5}}}'
@@ -123,12 +122,12 @@ SOUND = {"before it"}
 
 def golden(store: Store, data: bytes) -> GoldenCollection:
     store.contents[1] = data
-    return resident.collected(store.forge, len(data), web=Web(transport=store, sleep=lambda _: None))
+    return resident.collected(store.forge, len(data), transport=store)
 
 
 def cause(store: Store, data: bytes) -> str:
     store.contents[1] = data
-    return resident.cause(store.forge, len(data), web=Web(transport=store, sleep=lambda _: None))
+    return resident.cause(store.forge, len(data), transport=store)
 
 
 @pytest.mark.parametrize("ranged", [True, False])

@@ -18,9 +18,9 @@ from runbook_lib.world.git import command
 from runbook_lib.world.github.client import GitHub
 from runbook_lib.world.gitlab.client import GitLab
 from runbook_lib.world.registry.client import OciRegistry
-from runbook_lib.world.transport.downloads import Address
+from runbook_lib.world.transport.http import Client
 from runbook_lib.world.transport.urls import may_redirect
-from runbook_lib.world.transport.web import Web
+from runbook_lib.world.transport.web import RemoteFile
 
 TOKEN = "glpat-of-nobody"
 PROXIES = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
@@ -58,8 +58,8 @@ def ask_registry(url: str, transport: httpx.BaseTransport | None = None) -> obje
 
 
 def ask_for_a_part(url: str, transport: httpx.BaseTransport | None = None) -> object:
-    with Web(transport=transport, sleep=lambda _: None) as web:
-        return Address(f"{url}/1", {"Authorization": TOKEN}).open(web).part(0, 1)
+    client = Client(httpx.URL(url), 2**16, transport=transport, sleep=lambda _: None)
+    return RemoteFile(client, httpx.URL(f"{url}/1"), {"Authorization": TOKEN}).part(0, 1)
 
 
 def ask_git(url: str) -> object:
@@ -154,8 +154,8 @@ def test_no_redirect_leads_inwards_by_a_detour() -> None:
         there = "https://storage.example/" if request.url.host == "127.0.0.1" else "http://127.0.0.1:9/secret"
         return httpx.Response(302, headers={"Location": there})
 
-    with Web(transport=httpx.MockTransport(answer), sleep=lambda _: None) as web, pytest.raises(Unreachable):
-        Address("http://127.0.0.1:8/1").open(web).part(0, 1)
+    with pytest.raises(Unreachable):
+        ask_for_a_part("http://127.0.0.1:8", httpx.MockTransport(answer))
     assert asked == ["http://127.0.0.1:8/1", "https://storage.example/"]
 
 

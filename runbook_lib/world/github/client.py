@@ -10,7 +10,7 @@ from runbook_lib.world.github.connection import GitHubConnection
 from runbook_lib.world.github.errors import NotAllowed
 from runbook_lib.world.github.models import Artifact, Comment, Issue, LabelEvent, Pull, WorkflowJob, WorkflowRun
 from runbook_lib.world.replies import items_of, whole_number
-from runbook_lib.world.transport.downloads import Address
+from runbook_lib.world.transport.downloads import FileInParts
 
 #: Where each permission to read shows: its name → a path.
 _PROBES = {
@@ -103,11 +103,11 @@ class GitHub(GitHubConnection):
         path = f"/actions/runs/{run_id}/artifacts"
         return self.pages(f"list the artifacts of CI run {run_id}", path, Artifact.of, key="artifacts")
 
-    def artifact(self, artifact_id: int) -> Address:
-        return self.address(f"/actions/artifacts/{artifact_id}/zip")
+    def artifact(self, artifact_id: int) -> FileInParts:
+        return self.file(f"/actions/artifacts/{artifact_id}/zip")
 
-    def log(self, job_id: int) -> Address:
-        return self.address(f"/actions/jobs/{job_id}/logs")
+    def log(self, job_id: int) -> FileInParts:
+        return self.file(f"/actions/jobs/{job_id}/logs")
 
     def deployment_failed(self, sha: str) -> bool:
         """Return True if the newest deployment of a commit failed ("had a problem deploying" on the pull request)."""

@@ -21,8 +21,8 @@ from runbook_lib.text.redact import Redactor
 from runbook_lib.world import replies
 from runbook_lib.world.github.errors import LOGIN_ADVICE, RIGHTS, Transient, refusal
 from runbook_lib.world.transport import urls
-from runbook_lib.world.transport.downloads import Address
 from runbook_lib.world.transport.http import TIMEOUT, USER_AGENT, Client
+from runbook_lib.world.transport.web import RemoteFile
 
 if TYPE_CHECKING:
     import githubkit
@@ -78,10 +78,11 @@ class GitHubConnection:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def address(self, path: str) -> Address:
-        """Return a download, whose URL redirects to a storage."""
-        url = f"{str(self._url).rstrip('/')}/repos/{self.repository}{path}"
-        return Address(url, {"Authorization": f"Bearer {self._token}", "X-GitHub-Api-Version": VERSION})
+    def file(self, path: str) -> RemoteFile:
+        """Return a file, whose URL redirects to a storage."""
+        url = httpx.URL(f"{str(self._url).rstrip('/')}/repos/{self.repository}{path}")
+        secret = {"Authorization": f"Bearer {self._token}", "X-GitHub-Api-Version": VERSION}
+        return RemoteFile(self._http, url, secret)
 
     def get(
         self, action: str, path: str, build: Callable[[Any], T], params: Mapping[str, str | int] | None = None

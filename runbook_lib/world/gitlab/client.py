@@ -17,8 +17,9 @@ from runbook_lib.world import replies
 from runbook_lib.world.gitlab import models
 from runbook_lib.world.gitlab.models import Bridge, NoSuchRef, Pipeline, PipelineJob
 from runbook_lib.world.transport import urls
-from runbook_lib.world.transport.downloads import Address
+from runbook_lib.world.transport.downloads import FileInParts
 from runbook_lib.world.transport.http import Client, NoReply, pause_sentence
+from runbook_lib.world.transport.web import RemoteFile
 
 T = TypeVar("T")
 
@@ -39,6 +40,7 @@ class GitLab:
             raise RunbookError("GITLAB_PROJECT is not a project's path (group/name) or number.")
         self.name, self._token = project, token
         self._api = f"{url.rstrip('/')}/api/v4/projects/{quote(project, safe='')}"
+        self._secret = {"PRIVATE-TOKEN": token}
         self._client = Client(httpx.URL(url), replies.LARGEST, transport=transport, sleep=sleep)
 
     def addresses(self) -> tuple[str, ...]:
@@ -79,13 +81,13 @@ class GitLab:
         """Return the jobs of a pipeline itself, the last attempt of each."""
         return self._list(f"/pipelines/{pipeline}/jobs", models.job_of)
 
-    def artifact(self, job: int) -> Address:
+    def artifact(self, job: int) -> FileInParts:
         """Return the zip of a job's artifacts, for reading."""
-        return Address(f"{self._api}/jobs/{job}/artifacts", {"PRIVATE-TOKEN": self._token})
+        return RemoteFile(self._client, httpx.URL(f"{self._api}/jobs/{job}/artifacts"), self._secret)
 
-    def log(self, job: int) -> Address:
+    def log(self, job: int) -> FileInParts:
         """Return the log of a job, for reading."""
-        return Address(f"{self._api}/jobs/{job}/trace", {"PRIVATE-TOKEN": self._token})
+        return RemoteFile(self._client, httpx.URL(f"{self._api}/jobs/{job}/trace"), self._secret)
 
     # -- requests -----------------------------------------------------------------------------------------------
 
@@ -111,7 +113,7 @@ class GitLab:
         try:
             reply = self._client.request(
                 method, httpx.URL(f"{self._api}{path}"), {"Accept-Encoding": "gzip"},
-                secret={"PRIVATE-TOKEN": self._token}, content=content, follow=method == "GET",
+                secret=self._secret, content=content, follow=method == "GET",
             )  # fmt: skip
         except NoReply as error:
             raise Unreachable(f"{problem} cannot be reached: {error}.", "Try again later.") from error

@@ -19,13 +19,10 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.world.transport.downloads import Download, FileInParts
-
-if TYPE_CHECKING:
-    from runbook_lib.world.transport.web import Web
+from runbook_lib.world.transport.downloads import FileInParts
 
 #: Bytes of the parser's memory and of all its answers, seconds of its processor, and seconds for all items together.
 MEMORY, ANSWERS, PROCESSOR, DEADLINE = 256 * 2**20, 64 * 2**20, 120, 600
@@ -72,20 +69,19 @@ class SharedFile:
 class Parser(Generic[Item, Answer]):
     """The process that applies a function to items and answers with plain data.  It is used once.
 
-    ``function`` is one of a module, and items are plain data.  ``web`` reads the files that are shared with it.
+    ``function`` is one of a module, and items are plain data.
     """
 
-    def __init__(self, function: Callable[[Item], Answer], web: "Web | None" = None) -> None:
-        self.function, self._web = function, web
-        self._files: list[Download] = []
-        self._opened: dict[int, FileInParts] = {}
+    def __init__(self, function: Callable[[Item], Answer]) -> None:
+        self.function = function
+        self._files: list[FileInParts] = []
         self._answers: dict[int, Answer | RunbookError] = {}
         self._room = ANSWERS
         self._end = time.monotonic() + DEADLINE
 
-    def share(self, download: Download) -> SharedFile:
+    def share(self, file: FileInParts) -> SharedFile:
         """Return the file as the parser reads it."""
-        self._files.append(download)
+        self._files.append(file)
         return SharedFile(len(self._files) - 1)
 
     def each(
@@ -104,19 +100,15 @@ class Parser(Generic[Item, Answer]):
 
         if not items:
             return []
-        try:
-            reason, ends = self._ask(dict(enumerate(items)), note), 1
-            for number in range(len(items)):
+        reason, ends = self._ask(dict(enumerate(items)), note), 1
+        for number in range(len(items)):
+            if number not in self._answers:
+                if len(items) > 1 and ends <= _ENDS:
+                    reason = self._ask({number: items[number]}, note)
                 if number not in self._answers:
-                    if len(items) > 1 and ends <= _ENDS:
-                        reason = self._ask({number: items[number]}, note)
-                    if number not in self._answers:
-                        ends += 1
-                        note(number, CannotTell(f"It was not read, because {reason}."))
-            return [self._answers[number] for number in range(len(items))]
-        finally:
-            if self._web and len(self._answers) < len(items):
-                self._web.stopped.set()
+                    ends += 1
+                    note(number, CannotTell(f"It was not read, because {reason}."))
+        return [self._answers[number] for number in range(len(items))]
 
     def _ask(self, items: Mapping[int, Item], note: Callable[[int, Answer | RunbookError], object]) -> str:
         """Let a process answer to these items.  Return why it ended early; empty if it did not."""
@@ -155,11 +147,8 @@ class Parser(Generic[Item, Answer]):
     def part(self, number: int, start: int, size: int) -> tuple[int, bytes]:
         """Return the size of a shared file, and a part of it.  Raises RunbookError."""
         try:
-            if number not in self._opened:
-                assert self._web, "files are shared only with a web"
-                self._opened[number] = self._files[number].open(self._web)
-            data = self._opened[number].part(start, size)
-            return self._opened[number].size, data
+            data = self._files[number].part(start, size)
+            return self._files[number].size, data
         except OSError as error:  # of the temporary file for a server without ranges
             place = tempfile.gettempdir()
             raise CannotTell(f"It could not be stored in {place} ({error.strerror}): free space there.") from error

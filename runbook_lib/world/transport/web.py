@@ -7,18 +7,15 @@ forge.  A server without ranges, as for GitLab's logs, sends the complete file, 
 import os
 import re
 import tempfile
-import threading
 import weakref
-from collections.abc import Callable, Mapping
-from functools import cached_property
-from typing import IO, Self
+from collections.abc import Mapping
+from typing import IO
 
 import httpx
 
 from runbook_lib.errors import Unreachable
 from runbook_lib.world.transport.downloads import MissingFile
 from runbook_lib.world.transport.http import Client, NoReply, is_temporary, pause_sentence
-from runbook_lib.world.transport.urls import is_private
 
 _REFUSAL = 2**16  # bytes of a reply that is no file
 # int() refuses numbers of thousands of digits, and no file has more bytes than this.
@@ -31,42 +28,15 @@ _MISSING = {
 }  # fmt: skip
 
 
-class Web:
-    """Connections of many threads, made when the first is needed."""
-
-    def __init__(
-        self, *, transport: httpx.BaseTransport | None = None, sleep: Callable[[float], object] | None = None
-    ) -> None:
-        self.stopped = threading.Event()
-        self._transport, self._sleep = transport, sleep or self.stopped.wait
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stopped.set()
-        if "client" in vars(self):
-            self.client.disconnect()
-
-    @cached_property
-    def client(self) -> Client:
-        """The client of all threads.  Raises RunbookError if no connection can be set up."""
-        return Client(httpx.URL(""), _REFUSAL, transport=self._transport, sleep=self._sleep)
-
-
 class RemoteFile:
-    """One file on a server; ``size`` in bytes is known after the first part."""
+    """One file on a server; ``size`` in bytes is known after the first part.
 
-    def __init__(self, web: Web, url: str, headers: Mapping[str, str]) -> None:
-        """Raise Unreachable for a URL that is not https, or of this machine."""
-        self._web, self._headers = web, headers
-        try:
-            self._origin = httpx.URL(url)
-        except httpx.InvalidURL:
-            self._origin = httpx.URL("")
-        if not self._origin.host or not is_private(self._origin.scheme, self._origin.host):
-            raise Unreachable("The forge returned a download URL that is not https://.")
-        self._stored = self._origin  # the target of the redirects
+    ``secret`` are the headers with the token, which go only to the origin of ``url``.
+    """
+
+    def __init__(self, client: Client, url: httpx.URL, secret: Mapping[str, str]) -> None:
+        self._client, self._origin, self._secret = client, url, secret
+        self._stored = url  # the target of the redirects
         self.size = 0
         self._complete: IO[bytes] | None = None  # the file of a server without ranges
 
@@ -109,8 +79,6 @@ class RemoteFile:
     def _request(self, address: httpx.URL, start: int, size: int) -> httpx.Response:
         """Return the reply to a request for a part, or with status 200 set the complete file."""
         host, stored = self._origin.host, list[IO[bytes]]()
-        if self._web.stopped.is_set():
-            raise Unreachable(f"Reading from {host} was cancelled.")
 
         def store() -> IO[bytes]:
             stored.append(tempfile.TemporaryFile())  # noqa: SIM115
@@ -118,9 +86,9 @@ class RemoteFile:
             return stored[-1]
 
         try:
-            response = self._web.client.request(
+            response = self._client.request(
                 "GET", address, {"Range": f"bytes={start}-{start + size - 1}"}, source=self._origin,
-                secret=self._headers if address == self._origin else {}, largest=max(size, _REFUSAL), store=store,
+                secret=self._secret if address == self._origin else {}, largest=max(size, _REFUSAL), store=store,
             )  # fmt: skip
         except NoReply as error:
             raise Unreachable(f"{host} could not be read: {error}.", "Try again later.") from error
