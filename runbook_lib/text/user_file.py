@@ -8,7 +8,6 @@ Editors use the schema too. The supported parts of JSON schema draft 7 are: ``$r
 
 import json
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -34,6 +33,7 @@ class UserFile:
     name: str
     origin: str
     values: Mapping[str, Any]
+    text: yaml_spans.Text
 
     def value(self, keys: Keys) -> Any:
         """Return the value at ``keys``."""
@@ -42,16 +42,21 @@ class UserFile:
             value = value[key]
         return value
 
-    def line(self, keys: Keys) -> int:
-        """Return the line of the value at ``keys``, from 1; for a merged value, its mapping's line."""
-        node: Any = self.values
-        line = node.lc.line
+    def node(self, keys: Keys) -> Any:
+        """Return the YAML node of the value at ``keys``, or of the last one above it whose key is a text."""
+        node: Any = next(iter(self.text.documents), None)
         for key in keys:
-            position = (node.lc.data or {}).get(key)
-            if position is not None:
-                line = position[-2]  # line and column, in a mapping after the key's
-            node = node[key]
-        return int(line) + 1
+            listed = yaml_spans.items(node)
+            inner = listed[key] if listed and isinstance(key, int) else self.text.pairs(node).get(str(key))
+            if inner is None:
+                break
+            node = inner
+        return node
+
+    def line(self, keys: Keys) -> int:
+        """Return the line of the value at ``keys``, from 1."""
+        node = self.node(keys)
+        return self.text.line(node) if node else 1
 
     def error(self, keys: Keys, sentence: str) -> RunbookError:
         """Return an error with the line of the value at ``keys``."""
@@ -75,40 +80,17 @@ def load_schema(package: str, name: str) -> Schema:
 def read(text: str, schema: Schema, name: str, origin: str) -> UserFile:
     """Read a file; an empty file has no values.  Raises RunbookError, with the line, if it violates the schema."""
     try:
-        yaml_spans.load(text)  # enforces the bounds on depth, aliases and digits
-        values = _load(text)
+        values, nodes = yaml_spans.load(text), yaml_spans.Text(text)
     except CannotTell as error:
         raise RunbookError(f"The {name} {origin} cannot be read: {error}") from error
     if values is None:
-        values = _load("{}")
+        values = {}
     if not isinstance(values, dict):
         listed = ", ".join(schema["properties"])
         raise RunbookError(f"The {name} {origin} is not a mapping: expected the keys {listed}.")
-    file = UserFile(name, origin, values)
+    file = UserFile(name, origin, values, nodes)
     _check(file, values, schema, schema.get("definitions", {}), ())
     return file
-
-
-def _load(text: str) -> Any:
-    """Load with ruamel.yaml, which records the line of each value."""
-    from ruamel.yaml import YAML  # takes 60 ms to import, which only a user's file needs
-    from ruamel.yaml.error import MantissaNoDotYAML1_1Warning, YAMLError
-
-    yaml = YAML(typ="rt", pure=True)
-    yaml.version = (1, 1)  # like PyYAML: ``gpus: yes`` is true
-    try:
-        # 1e3 is a text in YAML 1.1.
-        with warnings.catch_warnings(category=MantissaNoDotYAML1_1Warning, action="ignore"):
-            return yaml.load(text)
-    except YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" in line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or str(error)
-        raise CannotTell(f"it does not parse as YAML: {' '.join(problem.split())}{line}.") from error
-    except RecursionError as error:
-        raise CannotTell(yaml_spans.TOO_DEEP) from error
-    except (*yaml_spans.MISFITS, TypeError, ValueError, NotImplementedError) as error:
-        raise CannotTell(yaml_spans.MISFIT) from error
 
 
 def _check(file: UserFile, value: Any, schema: Schema, definitions: Mapping[str, Schema], keys: Keys) -> None:
@@ -159,6 +141,8 @@ def _in_bounds(value: Any, schema: Schema) -> bool:
 def _check_keys(file: UserFile, mapping: Mapping[Any, Any], schema: Schema, keys: Keys) -> None:
     known = list(schema.get("properties", ()))
     title = schema.get("title", (file.name, *keys)[-1])
+    if repeated := yaml_spans.duplicate_keys(file.node(keys)):
+        raise file.error((*keys, repeated[0]), f"{title} has the key {repeated[0]!r} twice.")
     for key in mapping:
         if schema["additionalProperties"] is False and key not in known:
             name, listed = str(key)[:80], ", ".join(known)

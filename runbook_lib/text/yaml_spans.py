@@ -180,9 +180,10 @@ def load(text: str) -> Any:
         return loader.construct_document(node)
 
 
-def duplicate_keys(node: MappingNode) -> tuple[str, ...]:
+def duplicate_keys(node: Node | None) -> tuple[str, ...]:
     """Return the keys that occur more than once in a mapping."""
-    names = Counter(key.value for key, _ in node.value if isinstance(key, ScalarNode) and key.tag != MERGE)
+    pairs = node.value if isinstance(node, MappingNode) else ()
+    names = Counter(key.value for key, _ in pairs if isinstance(key, ScalarNode) and key.tag != MERGE)
     return tuple(sorted(name for name, count in names.items() if count > 1))
 
 

@@ -94,7 +94,6 @@ def test_a_check_installs_its_packages_by_hash() -> None:
         "google-re2",
         "packaging",
         "pyyaml",
-        "ruamel-yaml",
     ]
     assert all("--hash=sha256:" in entry for entry in entries)
 

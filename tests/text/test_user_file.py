@@ -64,7 +64,7 @@ def test_a_file_is_read_if_it_fits_its_schema(values: dict[str, object]) -> None
         ("name: a\nknid: first\n", "(did you mean kind?)"),
         ("name: a\nkind: third\n", "f:2: kind is 'third'; expected first or second"),
         ("count: 1\n", "f:1: the file is missing name."),
-        ("name: a\nname: b\n", "found duplicate key"),
+        ("name: a\nname: b\n", "f:2: the file has the key 'name' twice."),
     ],
 )
 def test_the_message_names_line_key_and_value(text: str, message: str) -> None:
