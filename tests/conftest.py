@@ -99,6 +99,11 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.addaudithook(_watch)
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Let one worker more run slow tests, which wait for other processes a part of their time."""
+    return (os.cpu_count() or 1) + 1 if config.option.markexpr == "slow" else None
+
+
 def _watch(event: str, arguments: tuple[Any, ...]) -> None:
     """Notice the start of a server or of a kernel, and refuse to leave the machine: Python calls this audit hook."""
     if event == "subprocess.Popen" and _STARTED.search(" ".join(map(str, arguments[1]))):
@@ -229,7 +234,7 @@ def _parsed_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 @pytest.fixture(autouse=True)
 def _undrawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Puts one line in the place of each curve in the tests of steps: drawing it takes as long as a step."""
-    if request.path.stem == "test_golden_step" or {"bump", "compute", "failures"} & {*request.path.parts}:
+    if request.path.stem == "test_golden_step" or {"bump", "compute", "failures", "trust"} & {*request.path.parts}:
         from runbook_lib.display import Picture
         from runbook_lib.golden import plots
 

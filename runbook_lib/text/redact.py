@@ -97,10 +97,12 @@ _FORMS = {
         r"|(?:[A-Za-z0-9+/=\s]|\\[nr])*)"
     ),
 }
+#: Each of these texts with its form.
+_HINTED = [(hint, form) for hints, form in _FORMS.items() for hint in hints.split()]
 #: The user and password in an address, and the credentials in a header.
 _USERINFO = re.compile(r"(?<=://)[^/\s\"'<>]{1,2000}@")
 #: A token, or a user and password, of which the end or the middle was cut out, as in a table or the repr of a widget.
-_HINTS = "|".join(re.escape(hint) for hints in _FORMS for hint in hints.split())
+_HINTS = "|".join(re.escape(hint) for hint, _ in _HINTED)
 _CUT = r"(?:…|<?\.\.\.>?)[\w~+/=-]{0,200}"
 _STUMP = re.compile(
     rf"(?:\b(?:{_HINTS})[\w.~+/=-]{{8,200}}?"
@@ -155,7 +157,7 @@ class Redactor:
         if joined != text:  # where the lines are too short for it, a value goes on in the next one
             for value in set(self._values.findall(joined)):
                 text = re.sub(r"(?:\r?\n)?".join(map(re.escape, value)), MASK, text)
-        if forms := [form for hints, form in _FORMS.items() if any(hint in joined for hint in hints.split())]:
+        if forms := list(dict.fromkeys([form for hint, form in _HINTED if hint in joined])):
             text = _without_tokens(text, forms)
             text = _without_tokens(text, forms)  # a token is known once the one that follows immediately is gone
         text = _PGPASS.sub(rf"\1{MASK}", _XML.sub(rf"\1{MASK}", text))

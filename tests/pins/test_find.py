@@ -210,12 +210,12 @@ def test_in_any_text_a_place_holds_its_tag_and_a_drafted_file_reads_it(text: str
 )  # fmt: skip
 @pytest.mark.slow
 def test_long_texts_are_read_in_linear_time(piece: str) -> None:
-    text = f"{NGC}:26.04-py3 " + piece * (100_000 // len(piece))
+    text = f"{NGC}:26.04-py3 " + piece * (30_000 // len(piece))
     start = time.process_time()
     places_of_text = found(text)
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 2
     pins = [
         FoundPin(place, number % 2 == 0, []) for number, place in enumerate(places_of_text) if not place.skip_reason
     ]
     draft(pins, {"a": Source("a", text)}, "a test")
-    assert time.process_time() - start < 15
+    assert time.process_time() - start < 5

@@ -1,4 +1,4 @@
-"""Run the code of a notebook without a kernel, which would cost seconds: ``python cells.py NOTEBOOK PARAMETERS``.
+"""Run the code of a notebook without a kernel, which would cost seconds.
 
 STOP says where this process stops itself: in which cell, at which of its moments, by which signal, alone or with the
 programs that it has started, and how many seconds later; by signal 0 all that it writes from then on fails.  A moment
@@ -11,9 +11,13 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.practice.forge import PracticeForge
 
 ROOT = Path(__file__).resolve().parents[2]
 #: About how many moments each cell of a bump has.
@@ -83,10 +87,8 @@ class Stop:
         return call
 
 
-def main(notebook: str, parameters: str) -> None:
-    from runbook_lib.errors import RunbookError
-    from runbook_lib.practice.forge import PracticeForge
-
+def main(notebook: str, parameters: Mapping[str, object]) -> None:
+    """Run it in this process, which it may stop."""
     stop = Stop(**json.loads(os.environ.get("STOP", '{"cell": 99, "moment": 1, "signal": 0, "group": 0, "later": 0}')))
     stop.watch(PracticeForge)
     sys.addaudithook(stop.hook)
@@ -94,10 +96,6 @@ def main(notebook: str, parameters: str) -> None:
     try:
         for stop.now, code in enumerate(cells(notebook)):
             exec(code, left)
-            left.update(json.loads(parameters) if stop.now == 0 else {})
+            left.update(parameters if stop.now == 0 else {})
     except RunbookError as error:
         sys.exit(f"failed: {error}")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -23,7 +23,7 @@ ROOT = Path(runbook_lib.__file__).resolve().parent
 _ANCHORED = ("match", "fullmatch")
 _CALLS = (*_ANCHORED, "search", "sub", "subn", "split", "finditer", "findall", "compile")
 #: Constants that are handed on to a function, which tries them at one place of a text.
-_HANDED_ON = {"recipes.quarantine._COMMENT": "fullmatch", "recipes.quarantine._SOFT": "match"}
+_HANDED_ON = {"text.recipes.quarantine._COMMENT": "fullmatch", "text.recipes.quarantine._SOFT": "match"}
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ def exponent(use: Callable[[str], object], attack: tuple[str, str, str]) -> floa
     # Other processes only add to what is measured, so the least of several counts.
     found = math.inf
     for _ in range(3):
-        few, many = (_cost(use, _of_size(attack, size), 3) for size in (_SHORT, _LONG))
+        few, many = (_cost(use, _of_size(attack, size), times) for size, times in ((_SHORT, 3), (_LONG, 1)))
         found = min(found, math.log(max(many, 1e-7) / max(few, 1e-7), _LONG / _SHORT))
         if found < FLAGGED:
             break
@@ -267,7 +267,7 @@ def _probe(use: Callable[[str], object], attack: tuple[str, str, str]) -> None:
     """
     previous = signal.signal(signal.SIGVTALRM, _stop)
     try:
-        for size in (100, 700, _SHORT):
+        for size in (100, 700):
             signal.setitimer(signal.ITIMER_VIRTUAL, _LIMIT)
             use(_of_size(attack, size))
     finally:

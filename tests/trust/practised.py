@@ -4,19 +4,20 @@ import contextlib
 import json
 import re
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import cells
 import psutil
 from bumping import written
 from clones import git
-from small_runbooks import ROOT, command, environ
+from forked import Forked
+from small_runbooks import ROOT, environ
 
+from runbook_lib.notebook import papermill
 from runbook_lib.practice import open_world
 from runbook_lib.practice.store import Record, Store
 from runbook_lib.record.verify import verify
@@ -46,27 +47,25 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.folder, self.home, self.audit = folder, folder / "world", folder / "audit"
         self.checkout, self.remote = self.home / "Megatron-LM", self.home / "remote.git"
-        self.started: list[subprocess.Popen[str]] = []
+        self.started: list[Forked] = []
 
-    def start(self, *, kernel: bool = False, parameters: object = None, **env: str) -> "subprocess.Popen[str]":
+    def start(self, *, kernel: bool = False, parameters: object = None, **env: str) -> Forked:
         """Start the bump in a process group of its own: its cells alone, or with papermill and a kernel."""
         told = self.folder / "decisions.yaml"
         if not told.exists():
             written(told, accept=ACCEPT, broken=BROKEN, confirm="divergence")
         given = {"tag": TAG, "decisions": str(told), "wait": True} | dict(parameters or {})  # type: ignore[call-overload]
-        words = [sys.executable, str(Path(__file__).with_name("cells.py")), "bump", json.dumps(given)]
+        call: tuple[Any, ...] = (cells.main, "bump", given)
         if kernel:
             options = [part for name, value in given.items() for part in ("-p", name, str(value))]
-            words = command(ROOT / "runbooks/bump.ipynb", self.folder / "out.ipynb", *options)
+            call = papermill.main, [str(ROOT / "runbooks/bump.ipynb"), str(self.folder / "out.ipynb"), *options]
         seen = environ(
             RUNBOOK_PRACTICE_HOME=str(self.home), RUNBOOK_AUDIT=str(self.audit), TMPDIR=str(self.folder / "tmp"),
             MPLCONFIGDIR=str(self.folder.parent / "matplotlib"),
         )  # fmt: skip
         del seen["GITHUB_REPOSITORY"]
-        run = subprocess.Popen(
-            words, env=seen | env, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, start_new_session=True,
-        )  # fmt: skip
+        said = self.folder / f"said-{len(self.started)}"
+        run = Forked(said, *call, cwd=self.folder, env=seen | env)
         self.started.append(run)
         return run
 
@@ -74,18 +73,16 @@ class World:
         """Run the bump; its exit status, and what it said."""
         return self.ended(self.start(kernel=kernel, **env))
 
-    def ended(self, run: "subprocess.Popen[str]") -> tuple[int, str]:
+    def ended(self, run: Forked) -> tuple[int, str]:
         """Wait for a run and all that it has started: its exit status, and what it said, which is no traceback."""
-        told, _ = run.communicate(timeout=PATIENCE)
+        status, told = run.ended(PATIENCE)
         until = time.monotonic() + 60
         while left := self._processes():
             assert time.monotonic() < until, [" ".join(it.cmdline()) for it in left]
             time.sleep(0.02)
-        # Of an interrupt, and of ipykernel when its sockets are closed too early, a traceback may be seen; of no other.
-        assert run.returncode == -signal.SIGINT or not re.search(r'File "\S*/runbook_lib/(?!notebook/outputs)', told), (
-            told
-        )
-        return run.returncode, told
+        # Of ipykernel, when its sockets are closed too early, a traceback may be seen; of no other.
+        assert not re.search(r'File "\S*/runbook_lib/(?!notebook/outputs)', told), told
+        return status, told
 
     def _processes(self) -> list[psutil.Process]:
         """All that live and were started for this world's runs, once all of them have been asked to end."""
@@ -121,7 +118,6 @@ def world(made: Path, folder: Path) -> Iterator[World]:
         for run in found.started:  # what a test that failed has left
             if run.poll() is None:
                 run.kill()
-                run.communicate()
 
 
 # -- what must hold --------------------------------------------------------------------------------------------------

@@ -36,17 +36,18 @@ def test_a_bump_on_a_full_disk(tmp_path: Path) -> None:
     if subprocess.run([*_ALONE, "mount", "-t", "tmpfs", "none", str(tmp_path)], capture_output=True).returncode:
         pytest.skip("this machine does not let users mount anything")
     path = os.pathsep.join(map(str, (ROOT, ROOT / "tests", ROOT / "tests/trust")))
-    words = [*_ALONE, sys.executable, __file__, str(tmp_path)]
+    words = [*_ALONE, sys.executable, "-c", "import sys, test_disk; test_disk.fill(sys.argv[1])", str(tmp_path)]
     done = subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
-def _fill(folder: Path) -> None:
+def fill(home: str) -> None:
+    folder = Path(home)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100m", "none", str(folder)], check=True)
     filler, failed = folder / "filler", 0
     made = practised.template(folder / "made")
     with practised.world(made, folder / "w") as world:
-        world.start(parameters={"tag": ""}).communicate()  # once, so that caches are there
+        world.ended(world.start(parameters={"tag": ""}))  # once, so that caches are there
         for kilobytes in FREE:
             filler.unlink(missing_ok=True)
             free = os.statvfs(folder)
@@ -61,7 +62,3 @@ def _fill(folder: Path) -> None:
         assert (status, "Ready to merge" in told) == (0, True), told
         practised.at_the_end(world)
     assert failed > len(FREE) / 2
-
-
-if __name__ == "__main__":
-    _fill(Path(sys.argv[1]))

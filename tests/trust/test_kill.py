@@ -13,6 +13,7 @@ import practised
 import psutil
 import pytest
 from cells import MOMENTS
+from forked import Forked
 from practised import World
 from small_runbooks import ROOT
 
@@ -63,7 +64,7 @@ def test_papermill_and_kernels_are_killed(made: Path, tmp_path: Path) -> None:
         _goes_on(world, kernel=True)
 
 
-def _kernels(run: "subprocess.Popen[str]") -> list[psutil.Process]:
+def _kernels(run: Forked) -> list[psutil.Process]:
     with suppress(psutil.Error):
         below = psutil.Process(run.pid).children(recursive=True)
         return [it for it in below if "ipykernel_launcher" in " ".join(it.cmdline())]

@@ -4,31 +4,38 @@ import functools
 import json
 import os
 import struct
-import subprocess
-import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import resident
+from forked import Forked
 from loopback import Handler, serving
+from small_runbooks import ROOT, environ
 from stores import Store, serve
 
 MB = 2**20
+Grown = Callable[..., tuple[float, str]]
 BOMB = 256 * MB  # what a bomb unpacks to
 GOLDEN, LOG = "golden_values_dev_dgx_h100.json", "logs/1/run/attempt_0/0/stderr.log"
 
 
-def grown(what: str, address: object, size: int = 0) -> tuple[float, str]:
-    """MB that it took, and what was reported."""
-    program = Path(__file__).with_name("resident.py")
-    done = subprocess.run(
-        [sys.executable, str(program), what, str(address), str(size)],
-        env=os.environ | {"NO_PROXY": "*", "PYTHONPATH": str(program.parents[2])}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    taken, _, reported = done.stdout.partition("\n")
-    return int(taken) / MB, reported
+@pytest.fixture
+def grown(tmp_path: Path) -> Grown:
+    """MB that something took, and what was reported."""
+
+    def measure(what: str, address: object, size: int = 0) -> tuple[float, str]:
+        # The parser imports what it calls from here too.
+        env = environ(NO_PROXY="*", PYTHONPATH=os.pathsep.join(map(str, (ROOT, ROOT / "tests", ROOT / "tests/trust"))))
+        status, told = Forked(tmp_path / "said", resident.main, what, str(address), size, cwd=tmp_path, env=env).ended(
+            600
+        )
+        assert status == 0, told
+        taken, _, reported = told.partition("\n")
+        return int(taken) / MB, reported
+
+    return measure
 
 
 # -- archives -------------------------------------------------------------------------------------------------------
@@ -71,12 +78,15 @@ def many(count: int) -> bytes:
     return bytes(31 * count) + directory + (end64 if count >= 2**16 else b"") + end
 
 
+def files_of_31_mb(count: int) -> bytes:
+    return crafted(*((f"golden_values_dev_p{it}.json", 8, deflated(31 * MB), 31 * MB) for it in range(count)))
+
+
 ARCHIVES: dict[str, Callable[[], bytes]] = {
     "stored, claimed to be small": lambda: both(0, b"0" * (60 * MB), 100),
     "deflate": lambda: both(8, deflated(), BOMB),
     "deflate, claimed to be small": lambda: both(8, deflated(), 1000, zip64=True),
-    "golden files, 20 of 31 MB": lambda: crafted(*(
-        (f"golden_values_dev_p{number}.json", 8, deflated(31 * MB), 31 * MB) for number in range(20))),
+    "golden files, 20 of 31 MB": lambda: files_of_31_mb(20),
     "a million members": lambda: many(1_000_000),
 }  # fmt: skip
 
@@ -89,7 +99,7 @@ def store() -> Iterator[Store]:
 
 @pytest.mark.parametrize("name", ARCHIVES)
 @pytest.mark.parametrize("what", ["golden", "cause", "folder"])
-def test_an_archive_takes_little_memory(name: str, what: str, store: Store, tmp_path: Path) -> None:
+def test_an_archive_takes_little_memory(name: str, what: str, store: Store, tmp_path: Path, grown: Grown) -> None:
     data = store.contents[1] = ARCHIVES[name]()
     store.ranges = "claimed" not in name  # without them a file is read as a whole
     path = tmp_path / "a.zip"
@@ -100,13 +110,33 @@ def test_an_archive_takes_little_memory(name: str, what: str, store: Store, tmp_
         assert reported.startswith("0 golden files")
 
 
+MANY: dict[str, Callable[[], bytes]] = {
+    "golden files, 4 of 31 MB": lambda: files_of_31_mb(4),
+    "largest directory": lambda: many(16_384),
+}
+
+
 @pytest.mark.parametrize("what", ["golden_of_many_jobs", "cause_of_many_jobs"])
-@pytest.mark.parametrize("name", ["golden files, 20 of 31 MB", "largest directory"])
-def test_archives_of_many_jobs_take_little_memory_together(name: str, what: str, store: Store) -> None:
+@pytest.mark.parametrize("name", MANY)
+def test_archives_of_many_jobs_take_little_memory_together(name: str, what: str, store: Store, grown: Grown) -> None:
     store.ranges = True
-    data = store.contents[1] = many(16_384) if name == "largest directory" else ARCHIVES[name]()
+    data = store.contents[1] = MANY[name]()
     taken, reported = grown(what, store.forge, len(data))
     assert taken < 400, f"{taken:.0f} MB; {reported}"
+
+
+def test_a_log_that_takes_too_long_is_read_in_part(tmp_path: Path, grown: Grown) -> None:
+    """512 MB of errors, more than can be read within the budget of `runbook why`."""
+    lines = b"".join(b"ERROR: tensor %06d is not finite\n" % number for number in range(30_000))
+    squeezer = zlib.compressobj(1, zlib.DEFLATED, -15)
+    block = squeezer.compress(lines) + squeezer.flush(zlib.Z_FULL_FLUSH)
+    times = 512 * MB // len(lines)
+    path = tmp_path / "a.zip"
+    path.write_bytes(crafted((LOG, 8, block * times + squeezer.flush(), len(lines) * times)))
+    taken, reported = grown("why", path)
+    assert taken < 400, f"{taken:.0f} MB; {reported}"
+    assert f"took more than {resident.BUDGET:.0f} seconds" in reported
+    assert "is not finite" in reported
 
 
 # -- answers --------------------------------------------------------------------------------------------------------
@@ -128,7 +158,7 @@ ANSWERS: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize(("name", "status"), [*((name, 200) for name in ANSWERS), ("objects in 15 MB", 422)])
-def test_an_answer_takes_little_memory(name: str, status: int) -> None:
+def test_an_answer_takes_little_memory(name: str, status: int, grown: Grown) -> None:
     body = ANSWERS[name]()
 
     class Large(Handler):
@@ -168,7 +198,7 @@ PAGES = {
 
 @pytest.mark.parametrize("kind", ["empty", "full"])
 @pytest.mark.parametrize("what", PAGES)
-def test_pages_without_end_are_given_up(what: str, kind: str) -> None:
+def test_pages_without_end_are_given_up(what: str, kind: str, grown: Grown) -> None:
     with serving(paged(PAGES[what][kind])) as url:
         taken, reported = grown(what, url)
     assert reported.startswith("CannotTell: ")

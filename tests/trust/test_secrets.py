@@ -2,8 +2,6 @@
 
 import base64
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +11,7 @@ import httpx
 import pytest
 import seeded
 from bumping import REPOSITORY, World, git, world, written
+from forked import Forked
 from registry_server import RegistryServer
 from seeded import Search, secrets, shown
 from small_runbooks import notebook
@@ -20,6 +19,7 @@ from token_rights import Token
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.reference import ImageRef
+from runbook_lib.notebook import papermill
 from runbook_lib.practice import evidence
 from runbook_lib.practice.store import ENGINEER
 from runbook_lib.record.verify import verify
@@ -61,17 +61,16 @@ class Bench:
         return shown(self.strange[name], name, number // len(self.strange))
 
     def papermill(self, path: Path, status: int | None = None, **parameters: object) -> str:
-        """Run the environment's command in a process of its own; what it said."""
+        """Run the environment's command in a process of its own; return what it said."""
         given = ((name, value, "-p" if isinstance(value, bool) else "-r") for name, value in parameters.items())
         options = [it for name, value, how in given for it in (how, name, str(value))]
-        command = [sys.executable, "-P", "-m", "runbook_lib.notebook.papermill", str(path), *options]
         env = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}  # ipykernel reads it
-        done = subprocess.run(command, cwd=self.home, env=env, capture_output=True, stdin=subprocess.DEVNULL)
-        told = (done.stdout + done.stderr).decode()
+        run = Forked(self.home / "said", papermill.main, [str(path), *options], cwd=self.home, env=env)
+        ended, told = run.ended(600)
         self.told.append(told)
         assert "Traceback (most recent call last)" not in told or "raise" in path.read_text(), told
         assert "Nothing was run" not in told, told
-        assert status is None or done.returncode == status, told
+        assert status is None or ended == status, told
         return told
 
     def step(self, name: str, status: int | None = None, **parameters: object) -> str:

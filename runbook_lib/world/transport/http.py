@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import closing
+from functools import cache
 from typing import Any
 
 import httpx
@@ -35,6 +36,16 @@ class NoReply(Exception):
     """A request without a reply; the reason is a part of a sentence in which "it" is the server."""
 
 
+@cache
+def _certificates(bundle: str | None, *_: str | None) -> ssl.SSLContext:
+    """Return whom to trust by these variables, which takes longer to read than most replies."""
+    certificates = httpx.create_ssl_context()
+    # httpx does not know this variable, which many companies set; it adds to the others.
+    if bundle and os.path.isfile(bundle):
+        certificates.load_verify_locations(cafile=bundle)
+    return certificates
+
+
 def _connections(transport: httpx.BaseTransport | None) -> Mapping[bool, httpx.Client]:
     """Return the client for this machine, which never uses a proxy, as True, and the one for all others as False.
 
@@ -43,10 +54,7 @@ def _connections(transport: httpx.BaseTransport | None) -> Mapping[bool, httpx.C
     certificate file.
     """
     try:
-        certificates = httpx.create_ssl_context()
-        # httpx does not know this variable, which many companies set; it adds to the others.
-        if os.path.isfile(bundle := os.environ.get("REQUESTS_CA_BUNDLE", "")):
-            certificates.load_verify_locations(cafile=bundle)
+        certificates = _certificates(*map(os.environ.get, ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR")))
         return {
             is_local: httpx.Client(verify=certificates, trust_env=not is_local, limits=_LIMITS, transport=transport)
             for is_local in (True, False)
