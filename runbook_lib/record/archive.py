@@ -33,6 +33,8 @@ from runbook_lib.world.machine.files import is_draft, locked, make_folder, tempo
 
 #: The lock in the git folder, held while the index is written.
 _LOCK = "runbook-index.lock"
+#: Where bumps have their folders.  Those of git, and drafts, begin with a dot, and may vanish meanwhile.
+_PLACES = ("[!.]*/[!.]*/[!.]*", "practice/[!.]*/[!.]*/[!.]*")
 #: Seconds after which a draft was left behind by a killed process.
 _OLD = 3600.0
 
@@ -133,7 +135,7 @@ def attach(root: Path, notebook: Mapping[str, Any]) -> Path:
 
 def find(root: Path, name: str) -> Path | None:
     """Return the folder of the record with this ID; None if there is none."""
-    forms = ("*/*/*", "practice/*/*/*") if name else ()
+    forms = _PLACES if name else ()
     return next((file.parent for form in forms for file in root.glob(f"{form}/{name}/{RUN}")), None)
 
 
@@ -196,16 +198,8 @@ def _close_dead(bump: Path) -> None:
 
 
 def bump_folders(archive: Path) -> list[Path]:
-    """Return the folders that contain records in an archive or a part of it.  Links are not followed."""
-    bumps = []
-    for path, folders, _ in os.walk(archive, followlinks=False):
-        folder = Path(path)
-        if any(os.path.isfile(folder / name / RUN) for name in folders if not is_draft(name)):
-            bumps.append(folder)
-            folders.clear()
-        else:
-            folders[:] = sorted(name for name in folders if name not in (".git", CHECKPOINTS))
-    return bumps
+    """Return the folders of an archive that contain records."""
+    return list({file.parent.parent for form in _PLACES for file in archive.glob(f"{form}/[!.]*/{RUN}")})
 
 
 @dataclass(frozen=True)

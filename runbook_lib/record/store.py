@@ -25,6 +25,7 @@ from runbook_lib.world.machine.files import make_folder, temporary_folder, write
 _SETTINGS = {
     "core.attributesFile": os.devnull,
     "core.autocrlf": "false",
+    "core.excludesFile": os.devnull,
     "core.fsmonitor": "false",
     "core.hooksPath": os.devnull,
     "core.quotePath": "true",

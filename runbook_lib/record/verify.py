@@ -1,7 +1,5 @@
 """Verification of an archive: its files against its commits, its digests, and its history against itself."""
 
-import hashlib
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +10,7 @@ from runbook_lib.record import run_file
 from runbook_lib.record.run_file import CHECKPOINTS, DECISIONS, EXECUTED, INDEX, REPORT, RUN, Identity
 from runbook_lib.record.store import RecordStore
 from runbook_lib.world.git.command import GitFailed
-from runbook_lib.world.machine.files import is_draft
+from runbook_lib.world.machine.files import is_draft, temporary_folder
 
 
 @dataclass
@@ -36,7 +34,7 @@ def verify(root: Path) -> tuple[list[str], Counts]:
     try:
         head = store.head() if store.exists else ""
         problems += _repository(store, head)
-        problems += _files(store, head, counts)
+        problems += _files(store, head, counts) if store.exists else ()
     except (RunbookError, OSError) as error:
         problems.append(_problem(root, f"cannot be verified: {error}"))
     if not problems and head:
@@ -84,46 +82,35 @@ def _is_free(path: str) -> bool:
 
 
 def _files(store: RecordStore, head: str, counts: Counts) -> Iterator[str]:
-    """Yield what is wrong with the files, and the records, of the archive."""
-    root, committed = store.root, {}
-    for line in store.git("ls-tree", "-r", "-z", head).split("\0") if head else ():
-        meta, _, path = line.partition("\t")
-        committed[path] = meta.split(" ")[-1]
-    committed.pop("", None)
-    present = {file.relative_to(root).as_posix(): file for file in _walk(root)}
-    missing = [root / path for path in committed if path not in present and not _is_free(path)]
-    for place in dict.fromkeys(file if file.parent.is_dir() else file.parent for file in missing):
-        yield _problem(place, "was removed.")
-    added = sorted(path for path in present if path not in committed and not _is_free(path))
+    """Yield what is wrong with the files, and the records, of the archive, as git sees them without its own index."""
+    options = ("--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignored")
+    with temporary_folder() as folder:
+        index = folder / "index"
+        committed = set(store.git("ls-tree", "-r", "-z", "--name-only", head).split("\0")) if head else set()
+        store.git("read-tree", *([head] if head else ["--empty"]), index=index)
+        changed = store.git("status", *options, index=index)
+    states = {entry[3:]: entry[1] for entry in changed.split("\0") if entry}
+    states = {path: state for path, state in states.items() if not (_is_free(path) or _is_unrecorded(path))}
+    intact = sorted(path for path in committed - states.keys() if path and not _is_free(path))
+    counts.files += len(intact)
+    added = [path for path in states if path not in committed]
     open_records = tuple(path.removesuffix(RUN) for path in added if path.endswith(f"/{RUN}"))
+    gone = (store.root / path for path, state in states.items() if state == "D")
+    for place in dict.fromkeys(file if file.parent.is_dir() else file.parent for file in gone):
+        yield _problem(place, "was removed.")
+    for path in (path for path, state in states.items() if path in committed and state != "D"):
+        yield _problem(store.root / path, "was changed after it was committed.")
     for path in (path for path in added if not path.startswith(open_records)):
-        yield _problem(present[path], "was added.")
-    for folder in open_records:
-        yield from _record(root, root / folder, counts, is_committed=False)
-    for path in sorted(path for path in committed if path in present and not _is_free(path)):
-        counts.files += 1
-        if not _has_content(present[path], committed[path]):
-            yield _problem(present[path], "was changed after it was committed.")
-        elif path.endswith(f"/{RUN}"):
-            yield from _record(root, present[path].parent, counts, is_committed=True)
+        yield _problem(store.root / path, "was added.")
+    for path in open_records:
+        yield from _record(store.root, store.root / path, counts, is_committed=False)
+    for path in (path for path in intact if path.endswith(f"/{RUN}")):
+        yield from _record(store.root, (store.root / path).parent, counts, is_committed=True)
 
 
-def _walk(root: Path) -> Iterator[Path]:
-    """Yield every file and link below a folder, except git's and drafts."""
-    for path, folders, names in os.walk(root):
-        folder = Path(path)
-        yield from (folder / name for name in folders if (folder / name).is_symlink())
-        yield from (folder / name for name in names if not is_draft(name))
-        folders[:] = [name for name in folders if name not in (".git", CHECKPOINTS) and not is_draft(name)]
-
-
-def _has_content(file: Path, blob: str) -> bool:
-    """Return True for a file with the content of a blob in git."""
-    if file.is_symlink() or not file.is_file():
-        return False
-    content = file.read_bytes()
-    kind = "sha1" if len(blob) == 40 else "sha256"
-    return hashlib.new(kind, b"blob %d\0%b" % (len(content), content), usedforsecurity=False).hexdigest() == blob
+def _is_unrecorded(path: str) -> bool:
+    """Return True for Jupyter's copies of opened files, and for drafts."""
+    return any(name == CHECKPOINTS or is_draft(name) for name in path.split("/"))
 
 
 def _record(root: Path, folder: Path, counts: Counts, *, is_committed: bool) -> Iterator[str]:

@@ -16,7 +16,7 @@ from runbook_lib.world.machine import clock
 
 @pytest.fixture(autouse=True)
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path))
+    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_status_lists_bumps_as_text_and_json(audit: Path, capsys: pytest.Capture
 
 def test_status_lists_bumps_that_never_started_separately(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for tag, state, sentence in (("26.4-py3", "failed", "26.4-py3 is no tag."), ("", "previewed", "No tag was given.")):
-        record(tmp_path, "bump", state, sentence, bump=Identity("o/r", "main", "dev", tag, practice=False))
+        record(tmp_path / "audit", "bump", state, sentence, bump=Identity("o/r", "main", "dev", tag, practice=False))
     assert main(["status"]) == 0
     told = capsys.readouterr().out
     assert told.startswith("There is no bump in ")
@@ -90,7 +90,7 @@ def test_audit_verify_reports_problems_and_exits_with_1(audit: Path, capsys: pyt
 def test_status_shows_the_age_of_a_state(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record(tmp_path, "bump", "waiting", "Waiting for CI.")
+    record(tmp_path / "audit", "bump", "waiting", "Waiting for CI.")
     for time, age in {"01T00:00": "just now", "01T03:01": "3 hours ago", "04T01:00": "3 days ago"}.items():
         monkeypatch.setattr(clock, "now", lambda time=time: datetime.fromisoformat(f"2026-04-{time}:31+00:00"))
         assert main(["status"]) == 0
@@ -98,12 +98,12 @@ def test_status_shows_the_age_of_a_state(
 
 
 def test_audit_add_attaches_an_executed_notebook(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    name = record(tmp_path, "bump", "done", notebook=False)
+    name = record(tmp_path / "audit", "bump", "done", notebook=False)
     out = tmp_path / "out.ipynb"
     notebook = {"cells": [], "metadata": {"runbook": {"record": name}}, "nbformat": 4, "nbformat_minor": 5}
     out.write_text(json.dumps(notebook))
     assert main(["audit", "add", str(out)]) == 0
-    assert (folder(tmp_path, "bump") / "report.html").is_file()
+    assert (folder(tmp_path / "audit", "bump") / "report.html").is_file()
     capsys.readouterr()
     for content in ("", "[]", json.dumps(notebook | {"metadata": {}})):
         out.write_text(content)
