@@ -99,6 +99,7 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.addaudithook(_watch)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """Let one worker more run slow tests, which wait for other processes a part of their time."""
     return (os.cpu_count() or 1) + 1 if config.option.markexpr == "slow" else None
