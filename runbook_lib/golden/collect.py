@@ -28,15 +28,14 @@ _MAX_NAME = 200
 class CollectedFile:
     """A golden file written by a job; ``path`` is its path in the repository, ``bytes`` its content, unchanged.
 
-    ``failed``: the job that wrote it failed.  ``runner`` is empty if unknown.  ``platform``: the content is only what a
-    performance test measured on this platform, such as ``gb200``; empty for a golden file.
+    ``runner`` is empty if unknown.  ``platform``: the content is only what a performance test measured on this
+    platform, such as ``gb200``; empty for a golden file.
     """
 
     path: str
     job: str
     artifact: str
     bytes: bytes = field(repr=False)
-    failed: bool = True
     runner: str = ""
     platform: str = ""
 
@@ -88,133 +87,53 @@ class GoldenSource:
         return self.second_ci is not None
 
 
-@dataclass(frozen=True)
-class _ReadUpload:
-    match: UploadMatch
-    files: tuple[CollectedFile, ...] = ()
-    problems: tuple[CollectionProblem, ...] = ()
-
-
 def collect(
-    source: GoldenSource, *, known: AbstractSet[str] | None = None,
-    progress: ProgressReport | None = None,
-) -> GoldenCollection:  # fmt: skip
+    source: GoldenSource, known: AbstractSet[str], *, progress: ProgressReport | None = None
+) -> GoldenCollection:
     """Read the golden files of the jobs that failed.
 
     ``known`` are the paths of the repository's golden files: they show which jobs upload none by design, and which
     files of a job are missing.  Values of jobs that did not finish are never used.
     """
-    if source.unusable:
-        return GoldenCollection((), (*source.problems, CollectionProblem(source.name, source.unusable)))
-    jobs: dict[int, FunctionalTestJob] = {}
     problems = list(source.problems)
+    if source.unusable:
+        return GoldenCollection((), (*problems, CollectionProblem(source.name, source.unusable)))
     for job in source.jobs:
-        if job.state == "failed":
-            jobs[job.id] = job
-        elif job.state != "passed":
+        if job.state not in ("passed", "failed"):
             states = {"unfinished": "has not ended", "timed out": "reached its time limit"}
             sentence = f"The job {states.get(job.state, f'was {job.state}')}: its golden values are not used."
             problems.append(CollectionProblem(job.name, sentence, by_job=True))
-    requested = [match for match in source.matches if not match.job_ids.isdisjoint(jobs)]
-    reads = _UploadReader(source, known, jobs.keys()).read_all(requested, progress)
-    files: list[CollectedFile] = []
-    conflicts = _conflicts(reads)
-    for read in reads:
-        problems += read.problems
-        conflict = conflicts.get(read.match.upload.id)
-        if read.files and conflict:
-            problems.append(_problem(read.match, conflict))
+    matches = [match for match in source.matches if any(job.state == "failed" for job in match.jobs)]
+    answers = _read(source, [match for match in matches if not match.upload.expired], progress)
+    uses: list[tuple[UploadMatch, list[CollectedFile]]] = []
+    for match in matches:
+        answer, files = answers.get(match.upload.id), list[CollectedFile]()
+        if isinstance(answer, tuple) and len({(job.model, job.test_case, job.state) for job in match.jobs}) == 1:
+            files, found = _use(source.environment, match, answer, known)
+            problems += found
+        elif any(_expected(source, job, known) for job in match.jobs):  # some tests have no golden file by design
+            problems.append(_unread(match, answer))
+        uses.append((match, files))
+    conflicts = _conflicts(uses)
+    collected: list[CollectedFile] = []
+    for match, files in uses:
+        conflict = conflicts.get(match.upload.id)
+        if files and conflict:
+            problems.append(_problem(match, conflict))
         else:
-            files += read.files
-    problems += _without_upload(source, jobs.values(), known)
-    return GoldenCollection(tuple(sorted(files, key=lambda file: file.path)), tuple(problems))
+            collected += files
+    problems += _without_upload(source, known)
+    return GoldenCollection(tuple(sorted(collected, key=lambda file: file.path)), tuple(problems))
 
 
-@dataclass(frozen=True)
-class _UploadReader:
-    """A reader of uploads; ``usable`` are the IDs of the jobs whose values are requested."""
-
-    source: GoldenSource
-    known: AbstractSet[str] | None
-    usable: AbstractSet[int]
-
-    def read_all(self, matches: Sequence[UploadMatch], progress: ProgressReport | None) -> list[_ReadUpload]:
-        parser = Parser(partial(_read_members, gitlab=self.source.gitlab))
-        present = [match for match in matches if not match.upload.expired]
-        asked = [(parser.share(self.source.download(match.upload)), match.upload.size) for match in present]
-        read = parser.each(asked, [match.jobs[0].name for match in present], progress)
-        answers = {match.upload.id: answer for match, answer in zip(present, read, strict=True)}
-        return [self._use(match, answers.get(match.upload.id)) for match in matches]
-
-    def _use(self, match: UploadMatch, answer: tuple[Member, ...] | RunbookError | None) -> _ReadUpload:
-        if answer is None:
-            return self._failed(match, "The artifact has expired. Run the test again.")
-        if isinstance(answer, RunbookError):
-            return self._failed(match, f"Its golden files are unavailable. {answer}", retryable=True)
-        return self._check(match, answer)
-
-    def _check(self, match: UploadMatch, members: tuple[Member, ...]) -> _ReadUpload:
-        """Keep the members that are golden files of the one job they can belong to."""
-        named = [(member, GoldenFileName.of_artifact(re.split(r"[/\\]", member.name)[-1])) for member in members]
-        platforms = {name.platform for member, name in named if name and not member.problem and name.platform}
-        jobs = tuple(job for job in match.jobs if not job.platform or not platforms or job.platform in platforms)
-        if len({(job.model, job.test_case) for job in jobs}) > 1 or any(job.id not in self.usable for job in jobs):
-            return self._failed(match, _ambiguous(jobs))
-        if not jobs:
-            platform = match.jobs[0].platform
-            return self._failed(match, f"The job ran on {platform}, but its files are for {', '.join(platforms)}.")
-        match = UploadMatch(match.upload, jobs)
-        job, failed = jobs[0], all(job.state == "failed" for job in jobs)
-        files, problems = list[CollectedFile](), list[CollectionProblem]()
-        for member, name in named:
-            if not member.problem and member.name.endswith(match_artifacts.RESULTS) and job.platform:
-                path, data = baseline_of(job.model, job.test_case), member.data
-                platform = job.platform.removeprefix("dgx_")
-                files.append(CollectedFile(path, job.name, match.upload.name, data, failed, job.runner, platform))
-            elif member.problem or name is None:
-                sentence = f"A golden file was left out: {member.problem or 'its platform is unknown'}."
-                problems.append(_problem(match, sentence, _printable(member.name)))
-            elif sentence := self._mismatch(name, job):
-                problems.append(_problem(match, sentence, name.file))
-            else:
-                path = f"{FOLDER}/{job.model}/{job.test_case}/{name.file}"
-                files.append(CollectedFile(path, job.name, match.upload.name, member.data, failed, job.runner))
-        counts = Counter(file.path for file in files)
-        for path in sorted(counts):
-            if counts[path] > 1:
-                problems.append(_problem(match, "Two members of the archive correspond to this file.", path))
-        reported = counts.keys() | {problem.file for problem in problems}
-        problems += self._missing(match, platforms, reported)
-        return _ReadUpload(match, tuple(file for file in files if counts[file.path] == 1), tuple(problems))
-
-    def _mismatch(self, name: GoldenFileName, job: FunctionalTestJob) -> str:
-        if name.environment != self.source.environment:
-            return f"It contains values for the {name.environment} image, not for {self.source.environment}."
-        if job.platform and name.platform not in ("", job.platform):
-            return f"The job ran on {job.platform}, not on {name.platform}."
-        return ""
-
-    def _missing(
-        self, match: UploadMatch, platforms: AbstractSet[str], reported: AbstractSet[str]
-    ) -> list[CollectionProblem]:
-        """Return a problem for each golden file of this test that is missing from the artifact."""
-        job = match.jobs[0]
-        if self.known is None:
-            return [] if reported else [_problem(match, "The artifact contains no golden file.")]
-        if job.platform:
-            platforms = {job.platform}
-        expected = match_artifacts.expected_files(self.known, job, self.source.environment, platforms)
-        if expected and not reported:
-            sentence = "The artifact contains no golden file: the test ended before it wrote one."
-            return [replace(_problem(match, sentence), by_job=True)]
-        names = {path.rpartition("/")[2] for path in reported}
-        missing = sorted(path for path in expected if path.rpartition("/")[2] not in names)
-        return [_problem(match, "This file is missing from the artifact.", path) for path in missing]
-
-    def _failed(self, match: UploadMatch, sentence: str, *, retryable: bool = False) -> _ReadUpload:
-        if not any(_has_golden_files(self.source, job, self.known) for job in match.jobs):
-            return _ReadUpload(match)
-        return _ReadUpload(match, problems=(replace(_problem(match, sentence), retryable=retryable),))
+def _read(
+    source: GoldenSource, matches: Sequence[UploadMatch], progress: ProgressReport | None
+) -> dict[int, tuple[Member, ...] | RunbookError]:
+    """Return the golden members of each upload by its ID, or why they cannot be read."""
+    parser = Parser(partial(_read_members, gitlab=source.gitlab))
+    asked = [(parser.share(source.download(match.upload)), match.upload.size) for match in matches]
+    answers = parser.each(asked, [match.jobs[0].name for match in matches], progress)
+    return {match.upload.id: answer for match, answer in zip(matches, answers, strict=True)}
 
 
 def _read_members(upload: tuple[SharedFile, int], gitlab: bool) -> tuple[Member, ...]:
@@ -222,42 +141,78 @@ def _read_members(upload: tuple[SharedFile, int], gitlab: bool) -> tuple[Member,
     return tuple(Archive(file, size).read(partial(match_artifacts.golden_members, gitlab=gitlab)))
 
 
-def _has_golden_files(source: GoldenSource, job: FunctionalTestJob, known: AbstractSet[str] | None) -> bool:
-    """Return True if the repository has golden files for a job; some tests have none by design."""
-    return known is None or bool(match_artifacts.expected_files(known, job, source.environment, ()))
+def _unread(match: UploadMatch, answer: tuple[Member, ...] | RunbookError | None) -> CollectionProblem:
+    """Return why nothing of an upload is used."""
+    if answer is None:
+        return _problem(match, "The artifact has expired. Run the test again.")
+    if isinstance(answer, RunbookError):
+        return replace(_problem(match, f"Its golden files are unavailable. {answer}"), retryable=True)
+    names = [f"{job.name} ({', '.join(filter(None, (job.state, job.platform)))})" for job in match.jobs]
+    return _problem(match, f"Several jobs may have created the artifact, so it is not used: {', '.join(names)}.")
 
 
-def _conflicts(reads: Iterable[_ReadUpload]) -> dict[int, str]:
-    """Return the uploads that may not be used because another claims the same job or the same file."""
+def _use(
+    environment: str, match: UploadMatch, members: Iterable[Member], known: AbstractSet[str]
+) -> tuple[list[CollectedFile], list[CollectionProblem]]:
+    """Return the members that are golden files of the test, and a problem for each other or missing one."""
+    job = match.jobs[0]
+    files, problems = list[CollectedFile](), list[CollectionProblem]()
+    platforms = {job.platform} - {""}
+    make = partial(CollectedFile, job=job.name, artifact=match.upload.name, runner=job.runner)
+    for member in members:
+        name = GoldenFileName.of_artifact(re.split(r"[/\\]", member.name)[-1])
+        if not member.problem and member.name.endswith(match_artifacts.RESULTS) and job.platform:
+            path = baseline_of(job.model, job.test_case)
+            files.append(make(path, bytes=member.data, platform=job.platform.removeprefix("dgx_")))
+        elif member.problem or name is None:
+            sentence = f"A golden file was left out: {member.problem or 'its platform is unknown'}."
+            problems.append(_problem(match, sentence, _printable(member.name)))
+        elif name.environment != environment:
+            sentence = f"It contains values for the {name.environment} image, not for {environment}."
+            problems.append(_problem(match, sentence, name.file))
+        elif job.platform and name.platform not in ("", job.platform):
+            problems.append(_problem(match, f"The job ran on {job.platform}, not on {name.platform}.", name.file))
+        else:
+            platforms |= {name.platform} - {""}
+            files.append(make(f"{FOLDER}/{job.model}/{job.test_case}/{name.file}", bytes=member.data))
+    expected = match_artifacts.expected_files(known, job, environment, platforms)
+    if expected and not (files or problems):
+        sentence = "The artifact contains no golden file: the test ended before it wrote one."
+        return files, [replace(_problem(match, sentence), by_job=True)]
+    found = {path.rpartition("/")[2] for path in (*(file.path for file in files), *(it.file for it in problems))}
+    missing = sorted(path for path in expected if path.rpartition("/")[2] not in found)
+    return files, problems + [_problem(match, "This file is missing from the artifact.", path) for path in missing]
+
+
+def _expected(source: GoldenSource, job: FunctionalTestJob, known: AbstractSet[str]) -> frozenset[str]:
+    """Return the golden files of a job's test; some tests have none by design."""
+    return match_artifacts.expected_files(known, job, source.environment, ())
+
+
+def _conflicts(uses: Iterable[tuple[UploadMatch, list[CollectedFile]]]) -> dict[int, str]:
+    """Return the uploads that may not be used because another claims the same job, or another member the same file."""
     claims: dict[str, list[int]] = defaultdict(list)
-    for read in reads:
-        upload = read.match.upload.id
-        if len(read.match.jobs) == 1:
-            claims[f"were created during the job {read.match.jobs[0].id}"].append(upload)
-        for file in read.files:
-            claims[f"contain {file.path} {file.platform}".rstrip()].append(upload)
+    for match, files in uses:
+        if len(match.jobs) == 1:
+            claims[f"artifacts were created during the job {match.jobs[0].id}"].append(match.upload.id)
+        for file in files:
+            claims[f"members of artifacts are {file.path} {file.platform}".rstrip()].append(match.upload.id)
     conflicts: dict[int, str] = {}
     for claim, uploads in claims.items():
         if len(uploads) > 1:
-            conflicts |= dict.fromkeys(uploads, f"{len(uploads)} artifacts {claim}, so none of them is used.")
+            conflicts |= dict.fromkeys(uploads, f"{len(uploads)} {claim}, so none of them is used.")
     return conflicts
 
 
-def _without_upload(
-    source: GoldenSource, jobs: Iterable[FunctionalTestJob], known: AbstractSet[str] | None
-) -> Iterator[CollectionProblem]:
-    """Yield a problem for each job in a set of jobs with fewer uploads than jobs."""
+def _without_upload(source: GoldenSource, known: AbstractSet[str]) -> Iterator[CollectionProblem]:
+    """Yield a problem for each failed job in a set of jobs with fewer uploads than jobs."""
     groups = Counter(match.job_ids for match in source.matches)
-    for job in jobs:
+    for job in source.jobs:
         own = [group for group in groups if job.id in group]
-        if (not own or any(groups[group] < len(group) for group in own)) and _has_golden_files(source, job, known):
+        is_short = not own or any(groups[group] < len(group) for group in own)
+        if job.state == "failed" and is_short and _expected(source, job, known):
             of_jobs = f"; {max(map(len, own))} of this name ran at the same time" if own else ""
             yield CollectionProblem(job.name, f"The job uploaded no artifact{of_jobs}.")
-
-
-def _ambiguous(jobs: Iterable[FunctionalTestJob]) -> str:
-    names = [f"{job.name} ({', '.join(filter(None, (job.state, job.platform)))})" for job in jobs]
-    return f"Several jobs may have created the artifact, so it is not used: {', '.join(names)}."
 
 
 def _problem(match: UploadMatch, sentence: str, file: str = "") -> CollectionProblem:

@@ -116,7 +116,7 @@ class GoldenComparison:
     def _jobs_of(self, files: AbstractSet[str]) -> set[tuple[str, str]]:
         """Return the failed jobs that measured these files, with their artifacts: jobs may have the same name."""
         measured = self.readings.collection.files
-        return {(file.job, file.artifact) for file in measured if file.failed and short_name(file.path) in files}
+        return {(file.job, file.artifact) for file in measured if short_name(file.path) in files}
 
 
 def read(ci_run: ChosenRun, *, report: Callable[[str], object] = print) -> GoldenReadings:
@@ -134,7 +134,7 @@ def read(ci_run: ChosenRun, *, report: Callable[[str], object] = print) -> Golde
             reported = monotonic()
             report(f"{done} of {total} artifacts read")
 
-    collection = artifacts.collect(source, known=known, progress=progress)
+    collection = artifacts.collect(source, known, progress=progress)
     new = _measured(branch, collection)
     records = ci_run.pull_request.records
     listed = [path for path in paths if path.startswith(f"{recipes.FOLDER}/") and path.endswith((".yaml", ".yml"))]

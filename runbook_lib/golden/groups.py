@@ -1,47 +1,47 @@
 """Decisions on many files together: a shift of times or memory, a common change of losses, or a loss of data.
 
-The location of a platform's changes is their median; a family has a separate location if it differs significantly.  A
-sign test around the limit decides: the share of tests beyond it, compared with the share expected from noise.
+What most tests of a platform share is one decision: at least COMMON of them, and more than half.  The shift of a
+platform is the median of its changes; a test is judged by its deviation from it.
 """
 
-import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
+from pathlib import PurePath
 from statistics import median
 
 from runbook_lib.decisions import digest
 from runbook_lib.golden.baselines import is_of_platform
 from runbook_lib.golden.form import Judgement, ReviewReason
-from runbook_lib.golden.measure import PRIORS
-from runbook_lib.golden.noise import COMMON, SIGMA, NoiseModel, platform_of
+from runbook_lib.golden.measure import loss_change
+from runbook_lib.golden.noise import COMMON, SHIFTS, SIGMA, NoiseModel, platform_of
 
-#: The common shift that needs a person's decision, and the probability of its sign test.
-SHIFT_LIMIT, SIGNIFICANT = 0.05, 0.001
-#: Families are separate if they differ by this much, and by this many standard errors.
-_FAMILIES_APART, _FAMILY_ERRORS, _LEAST = 0.04, 4.5, 3
-_MEDIAN_ERROR = 1.2533
-#: The weight, in numbers of files, of the tests' own noise beside the spread within a commit.
-_OWN_NOISE = 20.0
-_NO_SHIFT = ("num-zeros",)
+#: The common shift that needs a person's decision.
+SHIFT_LIMIT = 0.05
+#: The weight of the tests' own noise against the spread within a platform, in numbers of tests.
+_OF_TESTS = 10
+#: The share of a platform's tests that makes a loss of data one decision.
+_FORM_SHARE = 0.1
+#: The share of tests whose losses changed alike for one decision, and for another test to be an exception; the steps
+#: by which that is known, and the limits within which two tests agreed; the weight of an exception.
+_ALIKE, _NEARLY_ALL, _LEAST_STEPS, _AGREED, _UNLIKE = 0.25, 0.8, 5, 0.5, 2.0
 LOSS, BASELINES = "loss", "baselines"
-#: The minimum share of files with changed losses for one common decision.
-_LOSS_SHARE = 0.5
 
 
 @dataclass(frozen=True)
 class Group:
     """One decision on ``files``; ``ratio`` is the median of new to old, None if only the form changed.
 
-    ``moved`` of ``compared`` files changed in this direction.  ``accepted``: the reason why a person accepted it.
+    ``family`` is the kind of the reason, empty for a shift.  ``moved`` of ``compared`` files changed in this direction.
+    ``accepted``: the reason why a person accepted it.
     """
 
     platform: str
     family: str
     metric: str
     ratio: float | None
-    p_value: float
     files: tuple[str, ...]
     compared: int
     moved: int = 0
@@ -62,8 +62,7 @@ class Group:
     @property
     def sentence(self) -> str:
         """The shift as a clause."""
-        place = " ".join(filter(None, (self.platform or "all platforms", self.family)))
-        files = f"{place}: {self.moved} of {self.compared} tests"
+        files = f"{self.platform or 'all platforms'}: {self.moved} of {self.compared} tests"
         if self.ratio is None:
             return f"{files} lost or gained steps or metrics"
         if self.family == BASELINES:
@@ -79,9 +78,8 @@ class Group:
         """The group as a row for JSON and tables."""
         return {
             "id": self.id, "platform": self.platform, "family": self.family or None, "metric": self.metric,
-            "ratio": self.ratio, "p_value": self.p_value, "files": list(self.files),
-            "verdict": "refresh" if self.accepted else "held back", "sentence": self.sentence,
-            "accepted": self.accepted,
+            "ratio": self.ratio, "files": list(self.files), "verdict": "refresh" if self.accepted else "held back",
+            "sentence": self.sentence, "accepted": self.accepted,
         }  # fmt: skip
 
 
@@ -94,9 +92,6 @@ class Deviation:
     shift: float
 
 
-Changes = Mapping[str, float]
-
-
 def split(judgements: Iterable[Judgement], model: NoiseModel) -> tuple[list[Group], dict[tuple[str, str], Deviation]]:
     """Split each change of time, memory or zeros into the shift of its platform and the test's deviation from it."""
     platforms: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
@@ -106,88 +101,33 @@ def split(judgements: Iterable[Judgement], model: NoiseModel) -> tuple[list[Grou
     groups: list[Group] = []
     deviations: dict[tuple[str, str], Deviation] = {}
     for (platform, metric), changes in sorted(platforms.items()):
-        scales = {file: model.scale(file, metric) for file in changes}
-        if len(changes) < COMMON:
-            # The platform's shift cannot be separated from the test's change, so it adds to the noise.
-            common = PRIORS.shift.get(metric, PRIORS.shift[""])
-            for file, change in changes.items():
-                deviations[file, metric] = Deviation(change, math.hypot(scales[file], common), 0.0)
-            continue
-        parts = _parts(changes, scales)
-        for files in parts:
-            for file in files:
-                deviations[file, metric] = _deviation(file, files, changes, scales)
-        if metric not in _NO_SHIFT:
-            groups += _shifts(platform, metric, parts, changes)
+        # Of few tests, the shift cannot be separated from a test's own change, so it adds to the noise.
+        shift, spread = 0.0, SHIFTS.get(metric, SHIFTS[""])
+        if len(changes) >= COMMON:
+            shift = median(changes.values())
+            spread = SIGMA * median(abs(change - shift) for change in changes.values())
+            spread *= len(changes) / (len(changes) + _OF_TESTS)
+        for file, change in changes.items():
+            deviations[file, metric] = Deviation(change - shift, math.hypot(model.scale(file, metric), spread), shift)
+        if metric != "num-zeros":
+            moved = [change for change in changes.values() if change * shift > 0]
+            far = sum(abs(change) > math.log1p(SHIFT_LIMIT) for change in moved)
+            if _is_common(far, len(changes)):
+                files, ratio = tuple(sorted(changes)), math.exp(shift)
+                groups.append(Group(platform, "", metric, ratio, files, len(files), len(moved)))
     return groups, deviations
 
 
-def _deviation(file: str, files: Sequence[str], changes: Changes, scales: Changes) -> Deviation:
-    """Return the deviation of a file from the others in its part, so that it is not masked by its own contribution.
+def _is_common(found: int, compared: int, share: float = 0.5) -> bool:
+    """Return True if enough tests of a platform share a change for one decision."""
+    return found >= COMMON and found > share * compared
 
-    With few others, their spread is shrunk towards the tests' own noise.
+
+def common_reasons(reasons: Mapping[str, list[ReviewReason]], judgements: Iterable[Judgement]) -> list[Group]:
+    """Return the decisions on reasons of the same kind shared by many files of a platform; ``reasons`` are by file.
+
+    A test whose loss changed unlike that of nearly all others gets a reason of its own.
     """
-    others = list(files)
-    if len(files) > _LEAST:  # the median of two is not robust
-        others.remove(file)
-    centre = median(changes[name] for name in others)
-    spread = SIGMA * median(abs(changes[name] - centre) / scales[name] for name in others)
-    weight = len(others) / (len(others) + _OWN_NOISE)
-    inflation = math.sqrt(weight * max(1.0, spread) ** 2 + 1 - weight)
-    return Deviation(changes[file] - centre, scales[file] * inflation, centre)
-
-
-def _parts(changes: Changes, scales: Changes) -> list[list[str]]:
-    """Split the files into parts with one location each: the families that differ significantly, and the rest."""
-    families: dict[str, list[str]] = defaultdict(list)
-    for file in changes:
-        families[_family(file)].append(file)
-    rest = list(changes)
-    parts: list[list[str]] = []
-    for files in sorted(families.values(), key=len):
-        others = [file for file in rest if file not in files]
-        if min(len(files), len(others)) >= _LEAST and _are_apart(files, others, changes, scales):
-            parts.append(files)
-            rest = others
-    return [*parts, rest]
-
-
-def _family(file: str) -> str:
-    """Return the part that a file may belong to: the second runs of resuming tests, or its model."""
-    return "2nd" if file.endswith("_2nd.json") else file.partition("/")[0]
-
-
-def _are_apart(members: Sequence[str], others: Sequence[str], changes: Changes, scales: Changes) -> bool:
-    """Return True if the locations of two parts differ by much, and by many standard errors."""
-    sizes, centres = [], []
-    for files in (members, others):
-        centres.append(median(changes[file] for file in files))
-        sizes += [abs(changes[file] - centres[-1]) for file in files]
-    scale = max(SIGMA * median(sizes), median(scales[file] for file in (*members, *others)))
-    error = scale * _MEDIAN_ERROR * math.sqrt(1 / len(members) + 1 / len(others))
-    return abs(centres[0] - centres[1]) >= max(_FAMILIES_APART, _FAMILY_ERRORS * error)
-
-
-def _shifts(platform: str, metric: str, parts: Sequence[Sequence[str]], changes: Changes) -> list[Group]:
-    """Return the decisions on a platform's shift: at most one for each direction."""
-    groups = []
-    limit = math.log1p(SHIFT_LIMIT)
-    for sign in (1, -1):
-        shifted = [files for files in parts if sign * median(changes[file] for file in files) > limit]
-        files = sorted(itertools.chain.from_iterable(shifted))
-        moved = sum(sign * changes[file] > limit for file in files)
-        p_value = _binomial_tail(moved, len(files), PRIORS.moved.get(metric, PRIORS.moved[""]))
-        if files and p_value < SIGNIFICANT:
-            families = set(map(_family, files))
-            family = families.pop() if len(files) < len(changes) and len(families) == 1 else ""
-            ratio = math.exp(median(changes[file] for file in files))
-            gone_along = sum(sign * changes[file] > 0 for file in files)
-            groups.append(Group(platform, family, metric, ratio, p_value, tuple(files), len(files), gone_along))
-    return groups
-
-
-def common_reasons(reasons: Mapping[str, Sequence[ReviewReason]], judgements: Sequence[Judgement]) -> list[Group]:
-    """Return the decisions on reasons of the same kind shared by most files of a platform; ``reasons`` are by file."""
     compared, trained = Counter[str](), Counter[str]()
     by_kind: dict[tuple[str, str], list[Judgement]] = defaultdict(list)
     for judgement in judgements:
@@ -198,17 +138,51 @@ def common_reasons(reasons: Mapping[str, Sequence[ReviewReason]], judgements: Se
             by_kind[platform, kind].append(judgement)
     groups = []
     for (platform, kind), found in sorted(by_kind.items()):
-        total, least, ratio, metric, family = compared[platform], COMMON, None, "form", kind
-        if kind == LOSS:
-            total = max(trained[platform], len(found))
-            least = max(COMMON, math.ceil(_LOSS_SHARE * total))
+        files, total = tuple(judgement.file for judgement in found), compared[platform]
+        if kind != LOSS:
+            if _is_common(len(found), total, _FORM_SHARE):
+                groups.append(Group(platform, kind, "form", None, files, total, len(files)))
+            continue
+        total = max(trained[platform], len(found))
+        unlike = [judgement for judgement in found if not any(_is_alike(judgement, other) for other in found)]
+        alike = len(found) - len(unlike)
+        if _is_common(len(found), total) and alike >= _ALIKE * len(found):
             sizes = [max((loss.size for loss in it.losses.values()), key=abs, default=0.0) for it in found]
-            ratio, metric, family = 1 + median(sizes), "lm loss", ""
-        p_value = _binomial_tail(len(found), total, PRIORS.stopped.get(kind, PRIORS.stopped[""]))
-        if len(found) >= least and p_value < SIGNIFICANT:
-            files = tuple(judgement.file for judgement in found)
-            groups.append(Group(platform, family, metric, ratio, p_value, files, total, len(files)))
+            groups.append(Group(platform, "", "lm loss", 1 + median(sizes), files, total, len(files)))
+            for judgement in unlike:
+                reasons[judgement.file] += _exception(judgement, found, alike)
     return groups
+
+
+def _exception(judgement: Judgement, group: Iterable[Judgement], alike: int) -> list[ReviewReason]:
+    """Return why a test is decided by itself: it no longer agrees with another, or all but it changed alike."""
+    others = [other for other in group if other is not judgement]
+    twins = [other for other in others if _excess(judgement, other, before=True) <= _AGREED]
+    is_known = bool(twins) or alike >= _NEARLY_ALL * len(others)
+    if not is_known or min(_excess(judgement, other) for other in twins or others) <= 1:
+        return []
+    sentence = f"it agreed with {twins[0].file} before" if twins else "it did not change like the others"
+    return [ReviewReason("losses", sentence, _UNLIKE)]
+
+
+def _is_alike(judgement: Judgement, other: Judgement) -> bool:
+    """Return True if the losses of two tests changed by the same factors; a test's second run says nothing about it."""
+    if PurePath(judgement.file).parent == PurePath(other.file).parent:
+        return False
+    return _excess(judgement, other) <= 1
+
+
+def _excess(judgement: Judgement, other: Judgement, *, before: bool = False) -> float:
+    """Return how many limits the changes of two tests' losses differ by, or their old values; infinite if unknown."""
+    excesses = []
+    for metric in judgement.losses.keys() & other.losses.keys():
+        loss, theirs = judgement.losses[metric], other.losses[metric]
+        steps = [step for step in loss.limits.keys() & theirs.limits.keys() if theirs.old[step]]
+        if len(steps) >= _LEAST_STEPS:
+            expected = {step: loss.old[step] * theirs.new[step] / theirs.old[step] for step in steps}
+            change = loss_change(loss.old, theirs.old) if before else loss_change(expected, loss.new)
+            excesses.append(change.excess if change else math.inf)
+    return max(excesses, default=math.inf)
 
 
 def baseline_groups(judgements: Iterable[Judgement]) -> list[Group]:
@@ -223,15 +197,8 @@ def baseline_groups(judgements: Iterable[Judgement]) -> list[Group]:
             beyond[platforms[name], direction][judgement.file].append(judgement.costs[name])
     groups = []
     for (platform, direction), costs in sorted(beyond.items()):
-        ratio = math.exp(median(itertools.chain.from_iterable(costs.values())))
-        files = tuple(sorted(costs))
-        groups.append(Group(platform, BASELINES, direction, ratio, 0.0, files, compared[platform], len(files)))
+        ratio = math.exp(median(chain.from_iterable(costs.values())))
+        groups.append(
+            Group(platform, BASELINES, direction, ratio, tuple(sorted(costs)), compared[platform], len(costs))
+        )
     return groups
-
-
-def _binomial_tail(successes: int, trials: int, share: float) -> float:
-    """Return the probability of at least this many successes."""
-    total = 0.0
-    for count in range(successes, trials + 1):
-        total += math.comb(trials, count) * share**count * (1 - share) ** (trials - count)
-    return min(total, 1.0)

@@ -1,7 +1,7 @@
 """The history of the golden values, read from git up to a base revision and never beyond.
 
 One ``git log`` lists the versions, one ``git cat-file`` reads their contents, and a file in the user's cache folder
-stores the result by commit.  An incomplete history is not used: ``missing`` has the reason, and priors decide.
+stores the result by commit.  An incomplete history is not used, and ``missing`` has the reason.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from pathlib import Path
 import platformdirs
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.golden.measure import PRIORS, cost_changes, is_loss, loss_change
+from runbook_lib.golden.measure import LOSS, WINDOW_LOSS, cost_changes, is_loss, loss_change
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, parse
 from runbook_lib.text.recipes.file_names import FOLDER, GoldenFileName
 from runbook_lib.world.git.blobs import read_objects
@@ -114,7 +114,7 @@ def read(checkout: Checkout, ref: str, cache: Path | None) -> GoldenHistory:
     except RunbookError as error:
         return GoldenHistory(missing=str(error))
     # The losses are multiples of limits, which may change with a new release.
-    limits = f"{PRIORS.first_loss:g}-{PRIORS.loss:g}-{PRIORS.window_loss:g}"
+    limits = f"{LOSS:g}-{WINDOW_LOSS:g}"
     stored = cache / f"{commit}-{_FORMAT}-{limits}.json" if cache else None
     if stored:
         with contextlib.suppress(OSError, ValueError, TypeError):

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from runbook_lib.decisions import DANGERS, DIVERGENCE, LOST, SLOWER
-from runbook_lib.golden.common_losses import split_common
 from runbook_lib.golden.form import STOPPED, Judgement, ReviewReason, Verdict, examine
 from runbook_lib.golden.groups import LOSS, SHIFT_LIMIT, Deviation, Group, baseline_groups, common_reasons, split
 from runbook_lib.golden.history import GoldenHistory
@@ -115,14 +114,7 @@ def judge_all(examined: Iterable[Judgement], history: GoldenHistory = NO_HISTORY
     for judgement in golden:
         reasons[judgement.file] += _losses(judgement, model)
         reasons[judgement.file] += _deviations(judgement, deviations, model)
-    for group in common_reasons(reasons, golden):
-        is_common, own = True, dict[str, ReviewReason]()
-        if group.metric == "lm loss":
-            is_common, own = split_common([judgement for judgement in golden if judgement.file in group.files])
-        if is_common:
-            groups.append(group)
-            for file, reason in own.items():
-                reasons[file].append(reason)
+    groups += common_reasons(reasons, golden)
     groups += baseline_groups(judgement for judgement in differing if is_baseline(judgement.file))
     decided = []
     for judgement in judgements:

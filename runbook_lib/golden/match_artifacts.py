@@ -8,7 +8,7 @@ Megatron-LM.
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -72,12 +72,6 @@ def is_path_part(text: str) -> bool:
     return re.fullmatch(_NAME, text) is not None
 
 
-def parse_upload_name(name: str, run: int) -> tuple[str, str, bool] | None:
-    """Return an artifact's test case and UUID, and True for a second upload attempt; None for other artifacts."""
-    match = re.fullmatch(rf"logs-(.+)-{run}-({_UUID})(-retry)?", name)
-    return (match[1], match[2], match[3] is not None) if match else None
-
-
 def match_uploads(jobs: Sequence[FunctionalTestJob], uploads: Iterable[Artifact], run: int) -> tuple[UploadMatch, ...]:
     """Match the uploads of a run with its jobs.  Uploads of other jobs, and of earlier attempts, are left out."""
     by_case: dict[str, list[FunctionalTestJob]] = defaultdict(list)
@@ -132,14 +126,12 @@ def expected_files(
 
 def _last_attempts(uploads: Iterable[Artifact], run: int) -> list[tuple[Artifact, str]]:
     """Return one upload per UUID, with its test case: a second attempt replaces a failed first one."""
-    newest: dict[tuple[str, str], tuple[bool, int, Artifact]] = {}
+    newest: dict[str, tuple[bool, int, Artifact, str]] = {}
     for upload in uploads:
-        parts = parse_upload_name(upload.name, run)
-        if parts:
-            case, uuid, retried = parts
-            attempt = (retried, upload.id, upload)
-            newest[case, uuid] = max(attempt, newest.get((case, uuid), attempt), key=lambda attempt: attempt[:2])
-    return [(attempt[2], case) for (case, _), attempt in newest.items()]
+        if match := re.fullmatch(rf"logs-(.+)-{run}-({_UUID})(-retry)?", upload.name):
+            attempt = (match[3] is not None, upload.id, upload, match[1])
+            newest[match[2]] = max(attempt, newest.get(match[2], attempt), key=lambda attempt: attempt[:2])
+    return [attempt[2:] for attempt in newest.values()]
 
 
 def _during(upload: Artifact, job: FunctionalTestJob) -> bool:
@@ -150,21 +142,17 @@ def _during(upload: Artifact, job: FunctionalTestJob) -> bool:
 
 def _eliminate(matches: list[UploadMatch]) -> tuple[UploadMatch, ...]:
     """Remove a job from all uploads except the one that can belong only to it: each job uploads once."""
-    settled: set[int] = set()
+    settled: set[frozenset[int]] = set()
     while True:
-        uploads_by_job: dict[int, list[int]] = defaultdict(list)
-        for match in matches:
-            if len(match.jobs) == 1 and match.upload.id not in settled:
-                uploads_by_job[match.jobs[0].id].append(match.upload.id)
+        counts = Counter(match.job_ids for match in matches if len(match.jobs) == 1)
         # A job with two such uploads stays with both, and both are reported.
-        explained = {job: uploads[0] for job, uploads in uploads_by_job.items() if len(uploads) == 1}
-        if not explained:
+        new = {job for job, count in counts.items() if count == 1} - settled
+        if not new:
             return tuple(matches)
-        settled.update(explained.values())
+        settled |= new
         for index, match in enumerate(matches):
-            remaining = tuple(job for job in match.jobs if job.id not in explained)
-            if remaining and match.upload.id not in settled:
-                matches[index] = UploadMatch(match.upload, remaining)
+            if others := tuple(job for job in match.jobs if frozenset({job.id}) not in new):
+                matches[index] = UploadMatch(match.upload, others)
 
 
 def _numeric(text: str) -> tuple[int, str]:

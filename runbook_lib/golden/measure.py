@@ -1,50 +1,27 @@
 """How far a metric moved between two runs of one test: what reviewers know, a ratio for costs, and limits for losses.
 
-A new image changes the rounding of sums, so losses agree best at first, and the differences grow.  Past images show how
-far (``priors.json``, which a bench generates): the first steps have a constant envelope; the envelope of later steps
-grows with the square root of the step.  Single steps of a long run are too noisy, so the mean over a window of steps
-has a separate limit, and counts if a paired test shows that it differs from zero.
+A new image changes the rounding of sums, so losses agree best at first, and the differences grow: the envelope that
+past images kept is constant at first, and later grows with the square root of the step.  Single steps of a long run are
+too noisy, so the mean over a window of steps has a separate limit, and counts if it surely differs from zero.
 """
 
-import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from statistics import fmean, median
 
 from runbook_lib.golden import ci_rules
 from runbook_lib.golden.values import GoldenValues, Steps
 
-_FIRST_STEPS, _STABLE_STEPS = 5, 100
+#: The relative changes of a loss, at a step up to 100 and of the mean over a window of steps, that past images kept.
+LOSS, WINDOW_LOSS = 0.001, 0.002
+_STABLE_STEPS = 100
 #: Steps in a window, and the number of standard errors by which its mean must differ from zero.
 _WINDOW, _ERRORS = 25, 4.0
 #: Number of last steps that must all be outside the band for a loss to have diverged.
 _DIVERGED = 3
 #: Larger changes count as this, so that sums stay finite.
 _LARGEST = 1e6
-
-
-@dataclass(frozen=True)
-class Priors:
-    """The usual noise of golden values in Megatron-LM's history, which decides if a test has too few versions.
-
-    ``scales``: the usual standard deviation of a test's change, by metric; ``shift`` that of a platform's common shift.
-    ``moved``: the share of changes beyond the limit of a group, by metric.  ``stopped``: the share of files held back
-    individually, by the kind of the reason.
-    ``first_loss``, ``loss``, ``window_loss``: limits of relative changes.
-    """
-
-    scales: Mapping[str, float]
-    moved: Mapping[str, float]
-    shift: Mapping[str, float]
-    stopped: Mapping[str, float]
-    first_loss: float
-    loss: float
-    window_loss: float
-
-
-PRIORS = Priors(**json.loads(resources.files("runbook_lib.golden").joinpath("priors.json").read_text("utf-8")))
 
 
 @dataclass(frozen=True)
@@ -162,9 +139,8 @@ def loss_change(old: Steps, new: Steps, *, rl: bool = False) -> LossChange | Non
     limits: dict[int, float] = {}
     outside: list[int] = []
     last_run = 0  # the number of consecutive steps outside the band, up to the current one
-    for position, (step, change) in enumerate(zip(steps, changes, strict=True)):
-        limit = PRIORS.first_loss if position < _FIRST_STEPS else PRIORS.loss * math.sqrt(max(1.0, step / 100))
-        limits[step] = ci_rules.RL_LOSS if rl else limit
+    for step, change in zip(steps, changes, strict=True):
+        limits[step] = ci_rules.RL_LOSS if rl else LOSS * math.sqrt(max(1.0, step / 100))
         excess = abs(change) / limits[step]
         worst = max(worst, (excess, step, change), key=lambda found: found[0])
         last_run += 1
@@ -176,7 +152,7 @@ def loss_change(old: Steps, new: Steps, *, rl: bool = False) -> LossChange | Non
         for start in range(0, len(steps) - _WINDOW + 1, _WINDOW // 2):
             mean, error = _mean_and_error(changes[start : start + _WINDOW])
             if abs(mean) > _ERRORS * error:
-                worst = max(worst, (abs(mean) / PRIORS.window_loss, steps[start], mean), key=lambda found: found[0])
+                worst = max(worst, (abs(mean) / WINDOW_LOSS, steps[start], mean), key=lambda found: found[0])
     diverges = last_run >= min(_DIVERGED, len(steps))
     leaves = outside[-last_run if diverges else 0] if outside else 0
     tail = changes[-max(5, len(changes) // 10) :]

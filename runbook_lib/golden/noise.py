@@ -1,6 +1,6 @@
 """The noise of each test's times, memory and zeros, learned from its past changes.
 
-A test has few versions, so its variance is shrunk towards the usual one (``priors.json``).  The shift that a change
+A test has few versions, so its variance is shrunk towards the usual one (SCALES).  The shift that a change
 shares with the other files of its commit and platform is subtracted first.
 """
 
@@ -11,11 +11,18 @@ from dataclasses import dataclass
 from statistics import median
 
 from runbook_lib.golden.history import GoldenHistory
-from runbook_lib.golden.measure import PRIORS
 from runbook_lib.text.recipes.file_names import GoldenFileName
 
 #: The minimum number of files for a platform's common shift, and the factor from median deviation to sigma.
 COMMON, SIGMA = 4, 1.4826
+#: The usual standard deviation of a test's change, and of a platform's common shift, by metric.
+SCALES = {
+    "iteration-time": 0.0288, "mem-allocated-bytes": 0.00265, "mem-max-allocated-bytes": 0.002, "num-zeros": 0.0168,
+    "throughput": 0.15, "": 0.06,
+}  # fmt: skip
+SHIFTS = {
+    "iteration-time": 0.0233, "mem-allocated-bytes": 0.01, "mem-max-allocated-bytes": 0.01, "num-zeros": 0.01, "": 0.05,
+}  # fmt: skip
 #: The weight of the prior, in numbers of changes.
 _OF_PRIOR = 3.0
 _FLOORS = {"mem-allocated-bytes": 0.004, "mem-max-allocated-bytes": 0.004, "num-zeros": 0.03}
@@ -34,7 +41,7 @@ class NoiseModel:
 
     def scale(self, file: str, metric: str) -> float:
         """Return the standard deviation of a test's change, robust and shrunk towards the usual one."""
-        past, prior = self.residuals.get((file, metric), ()), PRIORS.scales.get(metric, PRIORS.scales[""])
+        past, prior = self.residuals.get((file, metric), ()), SCALES.get(metric, SCALES[""])
         limit = 3 * max(prior, SIGMA * median(map(abs, past)) if len(past) >= COMMON else 0.0)
         total = sum(min(abs(change), limit) ** 2 for change in past)
         variance = (_OF_PRIOR * prior**2 + total) / (_OF_PRIOR + len(past))

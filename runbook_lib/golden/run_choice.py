@@ -28,17 +28,15 @@ _PIPELINE = re.compile(r"https?://(?:(?!/pipelines/[0-9])\S)++/pipelines/([0-9]{
 
 @dataclass(frozen=True)
 class ChosenRun:
-    """The run to use.  ``problem`` is the reason why there is none, ``next`` what to do about it.
+    """The run to use; ``missing`` says why there is none, what to do about it, and if CI alone will bring one.
 
-    ``for_ci``: True if there will be one by CI alone, False if a person has to do something first; None otherwise.
     ``tested`` is the commit it tested, ``failed`` are the names of its failed jobs; ``older``: it tested a commit
     before the head, ``named``: a person named the run.
     """
 
     pull_request: PullRequestState
     source: GoldenSource | None = None
-    problem: str = ""
-    next: Next = field(default_factory=Next)
+    missing: Outcome = field(default_factory=lambda: Outcome(""))
     url: str = ""
     number: int = 0
     tested: str = ""
@@ -46,7 +44,6 @@ class ChosenRun:
     older: bool = False
     named: bool = False
     attempt: int = 1
-    for_ci: bool | None = None
 
     @property
     def branch(self) -> BumpBranch:
@@ -61,7 +58,7 @@ class ChosenRun:
     def show(self) -> display.View:
         """Show the run, its functional tests, and whether its values may be used."""
         if self.source is None:
-            return display.note(f"{capitalized(self.problem)}.")
+            return display.note(f"{capitalized(self.missing.sentence)}.")
         states = sorted(Counter(job.state for job in self.source.jobs).items())
         tests = ", ".join(f"{count} {state}" for state, count in states) or "none"
         run = f"{self.source.name} {self.url}".strip()
@@ -72,9 +69,8 @@ class ChosenRun:
 
     def without_run(self, nothing: str) -> tuple[Outcome, Outcome | None]:
         """Return how a step ends that has no run, and for what it waits, if there will be one."""
-        done = Outcome(f"{nothing}: {self.problem.rstrip('.')}.", self.next)
-        is_awaited = self.bump.tag and self.for_ci is not None
-        return done, Outcome(self.problem, self.next, bool(self.for_ci)) if is_awaited else None
+        done = Outcome(f"{nothing}: {self.missing.sentence.rstrip('.')}.", self.missing.next)
+        return done, self.missing if self.bump.tag else None
 
 
 def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "github") -> ChosenRun:
@@ -91,10 +87,10 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
         run_id, source = pipeline[1], "gitlab"
     if bump.tag is None and not run_id:
         action = Next.again("Name the tag of a bump; or without a bump any run, such as:", run_id="#12")
-        return ChosenRun(state, problem="no tag was given, so there is no run to search for", next=action)
+        return ChosenRun(state, missing=Outcome("no tag was given, so there is no run to search for", action))
     tests = bump.repository.tests
     if not (tests.golden or tests.recipes or tests.scripts):
-        return ChosenRun(state, problem=f"{bump.repository.name} has neither golden values nor recipes")
+        return ChosenRun(state, missing=Outcome(f"{bump.repository.name} has neither golden values nor recipes"))
     if bump.tag is None:
         return _without_bump(state, run_id, source)
     if source == "gitlab":
@@ -106,9 +102,7 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
         return _of_github(state, github, run_id)
     status = ci_progress.progress(state, pull, github)
     if status.run is None or status.state not in ("passed", "failed"):
-        url = status.run.url if status.run else ""
-        problem = status.text.rstrip(".")
-        return ChosenRun(state, problem=problem, next=status.next, url=url, for_ci=not status.is_over)
+        return ChosenRun(state, missing=Outcome(status.text.rstrip("."), status.next, not status.is_over))
     if status.state == "passed" and state.branch.services.second_ci():
         # GitHub's scopes are green: next are the scopes that it never runs.
         mirrored = _of_gitlab(state, "")
@@ -117,10 +111,9 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
     return _of_github(state, github, status.run)
 
 
-def _waiting(state: PullRequestState, what: str, action: Next, url: str = "", *, for_ci: bool = False) -> ChosenRun:
+def _waiting(state: PullRequestState, what: str, action: Next, *, for_ci: bool = False) -> ChosenRun:
     """Return that there will be a run later."""
-    problem = f"waiting for {what}"
-    return ChosenRun(state, problem=problem, next=action, url=url, for_ci=for_ci)
+    return ChosenRun(state, missing=Outcome(f"waiting for {what}", action, for_ci))
 
 
 def _without_bump(state: PullRequestState, run_id: str, source: str) -> ChosenRun:
@@ -206,7 +199,7 @@ def _of_gitlab(state: PullRequestState, run_id: str) -> ChosenRun:
         if pipeline.status in UNDER_WAY:
             action = Next.again(f"When it has ended ({pipeline.url}):")
             what = f"pipeline {pipeline.id} of {head[:10]} ({pipeline.status})"
-            return _waiting(state, what, action, pipeline.url, for_ci=True)
+            return _waiting(state, what, action, for_ci=True)
     read = partial(ci_runs.of_gitlab, gitlab, image_type=bump.image_type, head=head)
     source = ci_runs.of_pipelines([read(it, older=_may_be_older(bump, it.id)) for it in pipelines])
     failed = tuple(sorted(job.name for job in source.jobs if job.state not in ("passed", "skipped")))

@@ -74,7 +74,7 @@ class GoldenStep:
             conditions=_conditions(values, bump),
             questions=asked,
             waiting=_waiting(values, bump),
-            checks=(_check_complete(values), *_check_written(values)),
+            checks=(_check_complete(values),),
             evidence=_evidence(values, bump, drawings),
             round=_round(values, bump),
         )
@@ -158,11 +158,6 @@ def _check_complete(values: GoldenComparison) -> Check:
     if missing:
         return Check(_COMPLETE, "failed", f"{len(missing)} missing. {' | '.join(missing[:5])}")
     return Check(_COMPLETE, "passed", f"{len(values.readings.table.measured)} files from {source.name}.")
-
-
-def _check_written(values: GoldenComparison) -> list[Check]:
-    """Say that nothing is left to write; otherwise the commit's condition checks it."""
-    return [] if values.edits else [Check(_WRITTEN, "passed", "There is nothing to write.")]
 
 
 def _evidence(values: GoldenComparison, bump: Bump, drawings: Mapping[str, Callable[[], display.Picture]]) -> Evidence:

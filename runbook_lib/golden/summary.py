@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from runbook_lib.golden.form import Judgement, Verdict
-from runbook_lib.golden.groups import BASELINES, Group
+from runbook_lib.golden.groups import Group
 from runbook_lib.golden.judge import Verdicts
 from runbook_lib.golden.measure import Measure
 from runbook_lib.text.markdown import code
@@ -90,7 +90,7 @@ def verdict_rows(judgements: Iterable[Judgement]) -> list[dict[str, object]]:
 
 def group_rows(groups: Iterable[Group]) -> list[dict[str, object]]:
     """Return one row per decision on a group."""
-    return [{**group.row, "files": len(group.files), "p_value": f"{group.p_value:.2g}"} for group in groups]
+    return [{**group.row, "files": len(group.files)} for group in groups]
 
 
 def markdown(verdicts: Verdicts) -> str:
@@ -149,8 +149,7 @@ def _files(title: str, judgements: Iterable[Judgement]) -> str:
 
 def _group(group: Group) -> str:
     decision = f" accepted: {code(group.accepted[:200])}" if group.accepted else ": held back"
-    chance = "" if group.family == BASELINES else f", p = {max(group.p_value, 1e-300):.0e}"  # CI's rules are exact
-    return f"{code(group.id)} {code(group.sentence)}{chance}{decision}"
+    return f"{code(group.id)} {code(group.sentence)}{decision}"
 
 
 def _file(judgement: Judgement) -> str:

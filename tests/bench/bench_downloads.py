@@ -100,7 +100,7 @@ def collected(line: Line, archives: list[bytes], count: int) -> None:
         UploadMatch(Artifact(job.id, f"logs-{job.id}", len(archives[job.id % 3]), False), (job,)) for job in jobs
     ]
     source = GoldenSource("run", tuple(jobs), tuple(matches), lambda it: File(line, archives[it.id % 3]))
-    found = collect.collect(source)
+    found = collect.collect(source, frozenset())
     assert not found.problems, found.problems[:3]
     assert len(found.files) == 2 * count
 

@@ -3,7 +3,7 @@ commit sees only the commits before it.
 
     environment/run python tests/bench/bench_judge.py CLONE [SEED]
 Injections are drawn by SEED: one test of an ordinary refresh becomes slower, or takes more memory, or its loss is wrong
-from some step on.  Commits since 2026 are apart: priors.json was fitted on earlier ones.
+from some step on.  Commits since 2026 are apart: the usual noise was fitted on earlier ones.
 """
 
 import argparse
@@ -199,7 +199,7 @@ def _bump(clone: Path) -> bool:
         if "_h100" in judgement.file:
             own += any(reason.metric == "iteration-time" for reason in judgement.reasons)
     for group in verdicts.groups:
-        print(f"26.04: {group.id}: {group.sentence}, p = {group.p_value:.0e}")
+        print(f"26.04: {group.id}: {group.sentence}")
     print(f"26.04: {len(slower)} decision on H100's times (1), {own} of its files alone (0)")
     print(f"26.04: {seconds[1]:.1f} s warm (at most 1.5), {seconds[0]:.1f} s cold (at most 10)")
     return len(slower) == 1 and own == 0 and seconds[1] <= 1.5 and seconds[0] <= 10

@@ -21,7 +21,7 @@ VERDICTS = Verdicts(
         Judgement(REFUSED, "refused", (ReviewReason("", "NaN"),)),
         Judgement(FINE, "refresh"),
     ),
-    (Group("dgx_h100", "", "iteration-time", 1.48, 1e-9, (HELD,), 36, 36),),
+    (Group("dgx_h100", "", "iteration-time", 1.48, (HELD,), 36, 36),),
 )
 GROUP = VERDICTS.groups[0]
 

@@ -46,7 +46,7 @@ def test_a_run_of_the_practice_world(world: World) -> None:
     head = authorized(world)
     assert "in progress" in source(world, head).unusable
     world.now[0] += 1000
-    found = collect.collect(source(world, head), known=known(world))
+    found = collect.collect(source(world, head), known(world))
     assert found.files
     assert {it.path for it in found.files} <= known(world)
     said = {(it.job.partition(" - ")[0], it.sentence.partition(":")[0]) for it in found.problems}
@@ -72,7 +72,7 @@ def test_runs_without_usable_values(world: World, options: Any, words: str) -> N
     world.now[0] += 1000
     made = source(world, head, **options)
     assert words in made.unusable
-    found = collect.collect(made)
+    found = collect.collect(made, frozenset())
     assert (found.files, len(found.problems)) == ((), 1)
 
 

@@ -61,7 +61,8 @@ class Run:
         pairs = match_artifacts.match_uploads(self.jobs, self.uploads, RUN)
         source = GoldenSource("CI run 4711", tuple(self.jobs), pairs, self.address)
         progress = lambda done, total, name: self.lines.append((done, total, name))  # noqa: E731
-        return artifacts.collect(source, progress=progress, **options)
+        known = options.get("known", {place(f"{job.model}/{job.test_case}") for job in self.jobs})
+        return artifacts.collect(source, known, progress=progress)
 
     def address(self, it: Artifact) -> RemoteFile:
         return remote(f"{self.store.forge}/artifacts/{it.id}", self.store, self.slept.append)
@@ -93,7 +94,7 @@ def test_no_golden_file_by_design(run: Run) -> None:
     run.add(job(1), upload(1), LOGS)
     run.jobs.append(job(2, "gpt/b"))
     run.add(job(3, "gpt/c"), upload(3, "c", expired=True), LOGS)
-    assert run.collect(known=frozenset({place("gpt/other")})).problems == ()
+    assert run.collect(known={place("gpt/other")}).problems == ()
 
 
 # -- what is there ----------------------------------------------------------------------------------------------------
@@ -301,7 +302,7 @@ WHOLE = packed({**LOGS, H100: VALUES})
         (lying(), "cannot be unpacked"),
         (flipped(), "cannot be unpacked"),
         (twice(), "2 members of this name"),
-        (packed({H100: VALUES, H100.replace("golden_values", "generations"): b"{}"}), "Two members"),
+        (packed({H100: VALUES, H100.replace("golden_values", "generations"): b"{}"}), "2 members of artifacts"),
         *[(WHOLE[:size], "zip file") for size in (0, 22, 1000, len(WHOLE) - 1)],
     ],
 )

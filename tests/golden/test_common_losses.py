@@ -45,8 +45,7 @@ def test_a_test_that_no_longer_agrees_with_its_twins_is_held_back_beside_the_gro
     assert [group.metric for group in judged.groups] == ["lm loss"]
     assert [judgement.verdict for judgement in judged.judgements] == ["refresh"] * len(COMMON) + [verdict]
     assert judged.judgements[-1].file in judged.waiting
-    reasons = " ".join(reason.sentence for reason in judged.judgements[-1].reasons)
-    assert ("gpt/case" in reasons) == (verdict == "held back")
+    assert bool(judged.judgements[-1].reasons) == (verdict == "held back")
 
 
 @pytest.mark.parametrize(

@@ -488,7 +488,6 @@ def two_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let two tests show a shift of their platform: so many drift in practice."""
     for module in (groups, noise):
         monkeypatch.setattr(module, "COMMON", 2)
-    monkeypatch.setattr(groups, "SIGNIFICANT", 0.05)
 
 
 @pytest.mark.slow

@@ -65,7 +65,6 @@ def test_a_shift_of_a_platform_is_one_decision(ratios, groups):
         (group,) = verdicts.groups
         assert (group.id, group.platform, group.family) == ("dgx_h100/iteration-time", "dgx_h100", "")
         assert group.ratio == pytest.approx(ratios[0], rel=0.1)
-        assert group.p_value < 1e-3
         assert {judgement.verdict for judgement in verdicts.judgements} == {"refresh"}
         assert {judgement.group for judgement in verdicts.judgements} == {group.id}
         assert set(verdicts.waiting) == set(group.files)
@@ -79,13 +78,6 @@ def test_platforms_and_environments_are_separate():
         "dgx_h100/iteration-time",
         "lts_dgx_a100/iteration-time",
     ]
-
-
-def test_a_family_that_differs_is_a_group_of_its_own():
-    verdicts = judge_all(files(near(1.0, 25)) + files(near(1.4, 12), model="moe"))
-    (group,) = verdicts.groups
-    assert (group.id, group.family, len(group.files)) == ("dgx_h100/moe/iteration-time", "moe", 12)
-    assert {judgement.verdict for judgement in verdicts.judgements} == {"refresh"}
 
 
 @pytest.mark.parametrize("shift", [1.0, 1.48, 0.86])
@@ -162,4 +154,3 @@ def test_a_wrong_loss_leaves_the_envelope(arguments, beyond):
 def test_no_values_are_too_extreme(ratios, history, metric):
     verdicts = judge_all(files(ratios, metric), past(history))
     assert len(verdicts.judgements) == len(ratios)
-    assert all(0 <= group.p_value < 1e-3 for group in verdicts.groups)

@@ -119,7 +119,6 @@ def test_the_slowdown_of_4611_is_one_decision_for_each_platform(megatron_lm):
     judged = verdicts(megatron_lm, "5fe3f06658")
     slower = {group.id: (len(group.files), round(group.ratio, 2)) for group in judged.groups}
     assert slower == {"dgx_h100/iteration-time": (36, 1.48), "dgx_gb200/iteration-time": (41, 1.09)}
-    assert all(group.p_value < 1e-3 for group in judged.groups)
     text = summary.markdown(judged)
     assert text.index("dgx_h100: 36 of 36 tests slower") < text.index(SLOW) < text.index("| metric |")
 

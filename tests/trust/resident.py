@@ -20,6 +20,7 @@ from runbook_lib.golden import collect, match_artifacts
 from runbook_lib.golden.collect import GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob
 from runbook_lib.images.reference import ImageRef
+from runbook_lib.text.recipes.file_names import FOLDER
 from runbook_lib.text.redact import Redactor
 from runbook_lib.world.github.client import GitHub
 from runbook_lib.world.github.models import Artifact
@@ -52,7 +53,8 @@ def collected(
     source = GoldenSource(
         "CI run 4711", ran, match_artifacts.match_uploads(ran, uploads, 4711), lambda _: _file(url, transport)
     )
-    return collect.collect(source)
+    golden_files = {f"{FOLDER}/{it.model}/{it.test_case}/golden_values_dev_dgx_h100.json" for it in ran}
+    return collect.collect(source, golden_files)
 
 
 def golden(url: str, size: int, jobs: int = 1) -> str:
