@@ -37,8 +37,9 @@ def record(
     ``files`` lie in the record, with an executed ``notebook`` and a report; ``fields`` are more of its run.json.
     """
     started = stamp(parse_time(f"2026-04-01T{at // 60:02}:{at % 60:02}:00Z"))
+    steps = [{"name": name, "state": state, "decisions": fields.get("decisions", [])}] if name != "bump" else []
     run = {
-        "id": f"{started[:19].replace('-', '').replace(':', '')}Z-{name}-0000{at:04}", "state": state,
+        "steps": steps, "id": f"{started[:19].replace('-', '').replace(':', '')}Z-{name}-0000{at:04}", "state": state,
         "bump": bump.as_json(), "notebook": {"name": name}, "started": started, "ended": None,
         "outcome": {"sentence": sentence, "next": {}},
         "process": provenance.process() | ({} if live else {"started": 0}), **fields,

@@ -14,7 +14,7 @@ import platformdirs
 from runbook_lib.cli.command import Answer, command, print_json
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import papermill
-from runbook_lib.record.status import with_steps
+from runbook_lib.record import run_file
 from runbook_lib.text.lists import join_first
 from runbook_lib.world.machine import provenance
 
@@ -50,18 +50,15 @@ def _print_run(run: Mapping[str, Any] | None, folder: Path | None, message: str)
     if run is None:
         print_json({"error": {"message": message, "fix": ""}})
         return
-    steps = [_as_json(step) for step in with_steps([run])[1:]]
-    print_json({**_as_json(run), "record": str(folder), **({"steps": steps} if steps else {})})
+    document = _as_json(run["notebook"]["name"], run)
+    document |= {"requirements": run_file.requirements(run), "record": str(folder)}
+    print_json(document | {"steps": [_as_json(step["name"], step) for step in run["steps"]]})
 
 
-def _as_json(run: Mapping[str, Any]) -> dict[str, object]:
-    """Return a run for ``--json``: its outcome, and each condition of its plan with what became of it."""
+def _as_json(name: str, told: Mapping[str, Any]) -> dict[str, object]:
+    """Return a run or step for ``--json``: its outcome, and each condition of its plan with what became of it."""
     names = ("conditions", "planned", "decisions", "checks", "warnings", "links")
-    found = run["inputs"].get("requirements", [])
-    return {
-        "notebook": run["notebook"]["name"], "state": run["state"], **run["outcome"], "requirements": found,
-        **{name: run[name] for name in names},
-    }  # fmt: skip
+    return {"notebook": name, "state": told["state"], **told["outcome"], **{each: told[each] for each in names}}
 
 
 @command("lab ~/runbooks", context_settings={"ignore_unknown_options": True})

@@ -1,9 +1,7 @@
 """``runbook review``: the decisions of a bump, card by card in the terminal, as the form shows them."""
 
-import shutil
 import sys
-import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +10,19 @@ import click
 from runbook_lib import notebooks
 from runbook_lib.cli.command import Answer, command
 from runbook_lib.errors import RunbookError
-from runbook_lib.notebook import cards, papermill
+from runbook_lib.notebook import cards
 from runbook_lib.notebook.cards import Card
 from runbook_lib.record import archive, decisions
 from runbook_lib.record.archive import read_records
 from runbook_lib.record.status import BumpStatus, status
 from runbook_lib.world import commands
-from runbook_lib.world.machine import provenance
-
-#: The widest text, the most lines of a log, and the most rows of each.
-_WIDTH, _MOST_LINES, _MOST_ROWS = 100, 6, 2
 
 
 @command("review 26.05-py3")
 @click.argument("tag", default="")
 @click.pass_obj
 def review(as_json: bool, tag: str) -> Answer | int:
-    """Show each decision that a bump waits for, read the answers, and run the bump with them.
+    """Show each decision that a bump waits for, and write the answers into its file of decisions.
 
     TAG is the tag of the bump (default: the newest bump that waits).  With --json only list them.  Exit status: 0 all
     decided, 1 some decisions are open.
@@ -51,14 +45,8 @@ def review(as_json: bool, tag: str) -> Answer | int:
     given, file = _given(Path(bump.folder)), _file(bump)
     new = [card for card in open_cards if answers.get(card.id) != held.get(card.id)]
     cards.save(file, new, answers)
-    print(f"Written into {file}. The command that applies these decisions:\n")
-    print(f"{commands.papermill(notebooks.BUMP, given)}\n")
-    if _read(f"Type {bump.tag} to run it now, or press Enter to stop: ") != bump.tag:
-        return int(bool(missing))
-    arguments = [str(provenance.ROOT / commands.FOLDER / f"{notebooks.BUMP}.ipynb")]
-    for name, value in given.items():
-        arguments += ["-r" if isinstance(value, str) else "-p", name, str(value)]
-    return papermill.main(arguments) or int(bool(missing))
+    print(f"Written into {file}. To apply these decisions: {commands.papermill(notebooks.BUMP, given)}")
+    return int(bool(missing))
 
 
 def _bump(root: Path, tag: str) -> tuple[BumpStatus, tuple[Card, ...]]:
@@ -96,7 +84,8 @@ def _ask_all(open_cards: tuple[Card, ...], held: cards.Answers) -> dict[str, Map
     """Ask for a decision on each card; those on hold are decided, unless the user decides otherwise."""
     answers = dict(held)
     for number, card in enumerate(open_cards, 1):
-        print(f"\n[{number}/{len(open_cards)}] " + "\n".join(_lines(card)))
+        print(f"\n[{number}/{len(open_cards)}] {cards.evidence(card).text}")
+        print("  ".join(f"{option.key} {option.label} " for option in card.options), " Enter next   q stop")
         while (key := _read("> ")) not in (None, "", "q"):
             answer = _answer(card, key)
             if answer is not None:
@@ -121,25 +110,6 @@ def _answer(card: Card, key: str) -> Mapping[str, str] | None:
         print(f"✗ {problem}")
         return None
     return answer
-
-
-def _lines(card: Card) -> Iterator[str]:
-    width = min(_WIDTH, shutil.get_terminal_size((_WIDTH, 0)).columns)
-    yield f"{card.title}{f'  ⚠ {card.danger_in_words}' if card.danger else ''}"
-    yield textwrap.fill(card.headline, width, initial_indent="  ", subsequent_indent="  ")
-    for label, text in card.details:
-        yield textwrap.fill(f"{label}: {text}", width, initial_indent="  ", subsequent_indent="    ")
-    for line in card.lines[-_MOST_LINES:]:
-        yield textwrap.fill(
-            line, width, initial_indent="  | ", subsequent_indent="  |   ", max_lines=_MOST_ROWS, placeholder=" …"
-        )
-    if card.log:
-        yield f"  Log: {card.log}"
-    if card.files:
-        yield f"  {len(card.files)} files, such as {card.files[0]}"
-    if card.held:
-        yield f"  ✓ on hold: {card.held}"
-    yield "  " + "   ".join(f"{option.key} {option.label}" for option in card.options) + "   Enter next   q stop"
 
 
 def _read(prompt: str) -> str | None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import ipywidgets as widgets
 
-from runbook_lib import display
 from runbook_lib.notebook import cards
 from runbook_lib.notebook.cards import Card
 
@@ -28,7 +27,7 @@ class CardWidgets:
             style={"description_width": "initial"},
         )  # fmt: skip
         self._state = widgets.HTML()
-        evidence = widgets.HTML(evidence_of(card), _dom_classes=["jp-RenderedHTMLCommon"])
+        evidence = widgets.HTML(cards.evidence(card).html, _dom_classes=["jp-RenderedHTMLCommon"])
         choices = widgets.HBox([*self.buttons.values()], _dom_classes=["runbook-choices"])
         rows = [evidence, choices, self.reason, self.typed, self._state]
         self.root = widgets.VBox(rows, _dom_classes=["runbook-card"])
@@ -148,29 +147,3 @@ class DecisionCards:
     def _show_count(self) -> None:
         sentence = f"For you to decide: {len(self.shown)}, of which {len(self.open)} open."
         self._count.value = f'<strong role="status">{sentence}</strong>'
-
-
-def evidence_of(card: Card) -> str:
-    """Return the evidence as HTML: the numbers, the plot, what is known, and the lines of the log that matter."""
-    title = html.escape(card.title)
-    danger = f" ⚠ {card.danger_in_words}" if card.danger else ""
-    parts = [f"<h4>{title}{danger}</h4>", f"<p><strong>{display.linked(card.headline)}</strong></p>"]
-    if card.plot:
-        means = "each file, new to old" if card.files else "old and new by step, with what is expected"
-        parts.append(f'<img src="data:image/svg+xml;base64,{card.plot}" alt="{title}: {means}">')
-    parts += [f"<p><strong>{label}:</strong> {display.linked(text)}</p>" for label, text in card.details]
-    if card.lines:
-        lines = html.escape("\n".join(card.lines))
-        parts.append(f"<p><strong>The lines of the log that matter:</strong> {display.linked(card.log)}</p>")
-        parts.append(f'<div class="runbook-log" role="group" aria-label="log" tabindex="0"><pre>{lines}</pre></div>')
-    if card.files:
-        parts.append(_folded(f"{len(card.files)} files", "\n".join(card.files)))
-    if card.command:
-        parts.append(_folded("Find the change in the image that did it", card.command))
-    if card.held:
-        parts.append(f"<p>On hold: “{html.escape(card.held)}”</p>")
-    return "".join(parts)
-
-
-def _folded(summary: str, text: str) -> str:
-    return f'<details><summary>{summary}</summary><pre tabindex="0">{html.escape(text)}</pre></details>'

@@ -4,17 +4,18 @@ The form and ``runbook review`` show the same cards, and write the answers into 
 """
 
 import base64
+import html
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from runbook_lib import notebooks
+from runbook_lib import display
 from runbook_lib.decisions import DANGERS, Decision, Decisions, Kind, Seen
+from runbook_lib.display import View
 from runbook_lib.record import decisions, run_file
 from runbook_lib.record.archive import read_records
-from runbook_lib.record.status import with_steps
 
 #: The choices of each kind of question.
 _CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -36,7 +37,7 @@ _OPTIONS: Mapping[str, tuple[str, str, Kind]] = {
 _PLOT = re.compile(r"(?:[0-9a-z-]{1,40}\.(?:[0-9]\.)?)?plot-[0-9]{1,3}\.svg")
 #: The time at which the runner received a line of a log.
 _STAMP = re.compile(r"^\d{4}-\d\d-\d\dT[0-9:.]{8,20}Z ")
-_MOST_FILES = 200
+_MAX_FILES = 200
 
 
 @dataclass(frozen=True)
@@ -70,28 +71,6 @@ class Card:
         return self.question.get("facts") or {}
 
     @property
-    def details(self) -> Iterator[tuple[str, str]]:
-        """What else is known, with labels."""
-        facts = self.facts
-        judged = str(facts.get("judged", self.question.get("why", "")))
-        if judged and facts.get("numbers") and judged.rstrip(".") != str(facts["numbers"]).rstrip("."):
-            yield "Judged", judged
-        for label in ("before", "history", "advice"):
-            if facts.get(label):
-                yield label.capitalize(), str(facts[label])
-        yield from (facts.get("details") or {}).items()
-
-    @property
-    def lines(self) -> list[str]:
-        """The lines of the log that matter."""
-        return [_STAMP.sub("", str(line)) for line in self.facts.get("lines", ())]
-
-    @property
-    def log(self) -> str:
-        """The address of the log."""
-        return str(self.facts.get("log", ""))
-
-    @property
     def title(self) -> str:
         """The subject of the question."""
         return str(self.question["subject"])
@@ -102,11 +81,6 @@ class Card:
         return f"{self.question['question']}:{self.title}"
 
     @property
-    def headline(self) -> str:
-        """The numbers, or else why it is asked."""
-        return str(self.facts.get("numbers") or self.question.get("why", ""))
-
-    @property
     def danger(self) -> str:
         """The word that must be typed to accept it; empty if it is not dangerous."""
         return str(self.facts.get("danger", ""))
@@ -115,16 +89,6 @@ class Card:
     def danger_in_words(self) -> str:
         """The danger, as in “the divergence of a file”."""
         return DANGERS.get(self.danger, "")
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """The files of a group."""
-        return tuple(map(str, self.facts.get("files", ())))[:_MOST_FILES]
-
-    @property
-    def command(self) -> str:
-        """The command that searches for the change in the image that did it."""
-        return str(self.facts.get("search", ""))
 
     @property
     def seen(self) -> Seen | None:
@@ -140,6 +104,39 @@ class Card:
     def option(self, choice: str) -> Option | None:
         """Return the option of a choice; None if there is none."""
         return next((option for option in self.options if option.choice == choice), None)
+
+
+def evidence(card: Card) -> View:
+    """Return the evidence: the numbers, the plot, what is known, and the lines of the log that matter."""
+    facts, why = card.facts, str(card.question.get("why", ""))
+    title = f"{card.title} ⚠ {card.danger_in_words}" if card.danger else card.title
+    headline = str(facts.get("numbers") or why)
+    shown = View(f"<h4>{html.escape(title)}</h4>", title)
+    shown += View(f"<p><strong>{display.linked(headline)}</strong></p>", headline)
+    if card.plot:
+        means = "each file, new to old" if facts.get("files") else "old and new by step, with what is expected"
+        alt = html.escape(f"{card.title}: {means}")
+        shown += View(f'<img src="data:image/svg+xml;base64,{card.plot}" alt="{alt}">', "")
+    judged = str(facts.get("judged", why)) if facts.get("numbers") else ""
+    known = {} if judged.rstrip(".") == headline.rstrip(".") else {"Judged": judged}
+    known |= {label.capitalize(): str(facts.get(label, "")) for label in ("before", "history", "advice")}
+    known |= facts.get("details") or {}
+    shown += display.notes(f"{label}: {text}" for label, text in known.items() if text)
+    if lines := [_STAMP.sub("", str(line)) for line in facts.get("lines", ())]:
+        log = "\n".join(lines)
+        shown += display.note(f"The lines of the log that matter: {facts.get('log', '')}")
+        box = f'<div class="runbook-log" role="group" aria-label="log" tabindex="0"><pre>{html.escape(log)}</pre></div>'
+        shown += View(box, log)
+    if files := list(map(str, facts.get("files", ())))[:_MAX_FILES]:
+        shown += _folded(f"{len(files)} files", "\n".join(files))
+    if search := str(facts.get("search", "")):
+        shown += _folded("Find the change in the image that did it", search)
+    return shown + (display.note(f"On hold: “{card.held}”") if card.held else View("", ""))
+
+
+def _folded(summary: str, text: str) -> View:
+    markup = f'<details><summary>{summary}</summary><pre tabindex="0">{html.escape(text)}</pre></details>'
+    return View(markup, f"{summary}:\n{text}")
 
 
 #: By card ID: its ``choice``, the ``reason``, and the danger ``typed`` to confirm it.
@@ -194,14 +191,15 @@ def read(bump: Path, file: Path | None = None, *, offers: bool = False) -> tuple
     """
     if not bump.is_dir():
         return ()
-    newest = {run["notebook"]["name"]: run for run in with_steps(read_records(bump).readable)}
+    told = ((run, step) for run in read_records(bump).readable for step in run.get("steps") or ())
+    newest = {step["name"]: (run, step) for run, step in told if step["state"] != "not run"}
     known, cards = decisions.read(file or bump / decisions.NAME), {}
-    for name, run in newest.items():
-        for question in run.get("decisions") or () if name != notebooks.BUMP else ():
+    for run, step in newest.values():
+        for question in step["decisions"]:
             if offers or question["question"] != "reenable":
                 card = make(question, bump / run["id"], known)
                 cards[card.id] = card
-    return tuple(sorted(cards.values(), key=lambda card: (not card.danger, not card.files, card.id)))
+    return tuple(sorted(cards.values(), key=lambda card: (not card.danger, not card.facts.get("files"), card.id)))
 
 
 def make(question: Mapping[str, Any], folder: Path | None = None, known: Decisions | None = None) -> Card:
@@ -209,7 +207,7 @@ def make(question: Mapping[str, Any], folder: Path | None = None, known: Decisio
     card = Card(question, ())
     facts, kind, plot = card.facts, str(question["question"]), str(card.facts.get("plot", ""))
     test = card.title if kind == "broken" else str(facts.get("test", ""))
-    subjects = {"broken": test, "rerun": test, "search": card.command and card.title}
+    subjects = {"broken": test, "rerun": test, "search": facts.get("search") and card.title}
     reasons = {kind: str(question.get("suggestion", "")), "search": "bisect-image is searching for the cause"}
     options = []
     for choice in _CHOICES.get(kind, ()):

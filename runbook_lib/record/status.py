@@ -152,17 +152,6 @@ def _name(run: Predicate, step: Predicate) -> str:
     return str(step.get("name") or run["notebook"]["name"])
 
 
-def with_steps(runs: Iterable[Predicate]) -> list[Predicate]:
-    """Return the runs, each of a bump followed by its steps as runs of their own."""
-    entries: list[Predicate] = []
-    for run in runs:
-        entries.append(run)
-        for step in run.get("steps") or () if run["notebook"]["name"] == BUMP else ():
-            if step["state"] != "not run":
-                entries.append({**run, **step, "notebook": {"name": step["name"]}, "inputs": {}})
-    return entries
-
-
 def _links(runs: Iterable[Predicate]) -> dict[str, str]:
     """Return the newest URL for each name that the runs link to, and for the issues they opened."""
     addresses: dict[str, str] = {}

@@ -104,8 +104,10 @@ def test_a_card_shows_the_triage_and_a_hold_because_of_the_same_values(tmp_path:
     folder = tmp_path.joinpath(*BUMP.parts)
     decisions.add(folder / decisions.NAME, [Decision("hold", FILE, "look first", seen=Seen("k1"))])
     (card,) = cards.read(folder)
-    assert (card.headline, card.lines, card.log) == ("1 → 2", ["first"], "https://x/1")
-    assert list(card.details) == [("Judged", "because"), ("Before", "Before."), ("Class", "hang")]
+    assert cards.evidence(card).text.split("\n")[1:] == [
+        "1 → 2", "- Judged: because", "- Before: Before.", "- Class: hang",
+        "The lines of the log that matter: https://x/1", "first", "On hold: “look first”",
+    ]  # fmt: skip
     assert card.plot
     assert (card.held, card.answer) == ("look first", {"choice": "hold", "reason": "look first"})
     record(tmp_path, "05-golden-values", "waiting", at=3, decisions=[question(test=TEST, key="k2", plot="../x")])
