@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import functools
 import importlib
 import math
 import re
@@ -84,6 +85,7 @@ TABLES: Mapping[str, list[tuple[str, int]]] = {
 }
 
 
+@functools.cache
 def expressions(package: str) -> tuple[Expression, ...]:
     """All of a package, or of a module above them."""
     found = {text: Expression(package, re.compile(*text)) for text in TABLES.get(package, ())}
