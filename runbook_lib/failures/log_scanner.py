@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from runbook_lib.failures.log_lines import clean, failed_test, inner_time, parts, split, without_colours
 from runbook_lib.failures.log_summary import DRIFT, QUOTED, SHOWN, Finding, LogSummary, MetricComparison
-from runbook_lib.failures.patterns import GENERIC, MILD, NOISE, LogPattern, by_words, literals
+from runbook_lib.failures.patterns import MILD, NOISE, LogPattern, literals, rule_of
 from runbook_lib.failures.traceback_reader import MAX_ENTRIES, LogLine, TracebackReader
 
 LONGEST = 64 * 1024  # bytes of a line that are read
@@ -176,7 +176,7 @@ class Scanner:
         if self._reader.take(line, self._lines_before):
             return
         if is_candidate:
-            self._note_fault(line._replace(time=time or inner_time(bare)), raw)
+            self._note_fault(line._replace(time=time or inner_time(bare)))
             if _STEP_ENDED in bare:  # later lines are consequences of its failure, if that was explained
                 self._step_ended |= self._has_evidence()
         if b" iteration " in raw:
@@ -199,7 +199,7 @@ class Scanner:
         after = [raw for raw in self._block[end : end + _CONTEXT].splitlines()[:4] if raw.strip()]
         return split(clean(after[0]))[2] if after else ""
 
-    def _note_fault(self, line: LogLine, raw: bytes) -> None:
+    def _note_fault(self, line: LogLine) -> None:
         if _RESTART in line.bare:
             self._earlier = self._last_attempt()
             self._start_attempt()
@@ -214,17 +214,8 @@ class Scanner:
             return
         if NOISE.search(bare):
             return
-        generic: tuple[LogPattern, re.Match[str]] | None = None
-        for pattern in literals().rules_of(raw):
-            match = pattern.matches(bare, self._lines_before(30) if pattern.context else ())
-            if match and pattern.tier <= GENERIC and pattern.kind == "program error":
-                generic = generic or (by_words(bare, pattern.tier) or pattern, match)
-            elif match:
-                if generic is None or pattern.tier <= 0:  # a consequence that looks like an error
-                    generic = pattern, match
-                break
-        if generic:
-            self._note_match(*generic, line._replace(bare=bare))
+        if rule := rule_of(bare, lambda: self._lines_before(QUOTED)):
+            self._note_match(rule, line._replace(bare=bare))
 
     def _is_shown_only(self, line: LogLine) -> bool:
         """Return True if a line belongs to a script that GitHub prints before running it."""
@@ -242,10 +233,10 @@ class Scanner:
             self._log.tests[name] = error[:SHOWN]
             self._tests[name] = Finding("test", line.shown, (line.shown,), line.number)
 
-    def _note_match(self, pattern: LogPattern, found: re.Match[str], line: LogLine) -> None:
-        rank = line.rank
-        if "rank" in pattern.regex.groupindex and found["rank"] is not None:
-            rank = int(found["rank"])
+    def _note_match(self, pattern: LogPattern, line: LogLine) -> None:
+        found = pattern.regex.search(line.bare)
+        named = found.groupdict().get("rank") if found else None
+        rank = int(named) if named else line.rank
         key = (pattern.id, rank)
         known = self._matches.get(key)
         if len(self._matches) >= MAX_ENTRIES and known is None:
@@ -253,7 +244,7 @@ class Scanner:
         mild = self._step_ended or MILD.search(line.bare) is not None
         if known is None or (known.mild and not mild):
             text = line.bare
-            if found.start() > SHOWN // 4:
+            if found and found.start() > SHOWN // 4:
                 text = "…" + text[found.start() - SHOWN // 8 :]
             if text.rstrip().endswith(":"):
                 text = f"{text.rstrip()} {self._line_after().strip()}"

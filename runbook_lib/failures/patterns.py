@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib import import_module, resources
@@ -66,13 +66,6 @@ class LogPattern:
     def literals(self) -> tuple[bytes, ...]:
         """Strings at least one of which is in every line that the rule matches."""
         return literals_of(self.pattern)
-
-    def matches(self, line: str, before: Iterable[str]) -> re.Match[str] | None:
-        """Return the match in a line, if the preceding lines have the context that the rule requires."""
-        match = self.regex.search(line)
-        if match and self.context and not any(map(self.context.search, before)):
-            return None
-        return match
 
     @property
     def explains(self) -> bool:
@@ -227,19 +220,28 @@ def by_words(text: str, tier: float = GENERIC) -> LogPattern | None:
     return replace(words, tier=tier + _BY_WORDS) if words else None
 
 
+def rule_of(line: str, before: Callable[[], Sequence[str]]) -> LogPattern | None:
+    """Return the most explanatory rule for a line; ``before`` returns the lines before it, for the context of a rule.
+
+    The words of an error say more than the rules for anything that looks like one, but not if it is a consequence.
+    """
+    generic: LogPattern | None = None
+    for rule in literals().rules_of(line.encode("utf-8", "replace")):
+        if rule.regex.search(line) and (rule.context is None or any(map(rule.context.search, before()))):
+            if rule.tier > GENERIC or rule.kind != "program error":
+                return rule if generic is None or rule.tier <= 0 else generic
+            generic = generic or by_words(line, rule.tier) or rule
+    return generic
+
+
 def explain(text: str, before: Sequence[str] = ()) -> LogPattern | None:
     """Return the most explanatory rule for the lines of an error's message; among equals, the rule of the first line.
 
-    ``before`` are the lines before the error, which are searched for the context of a rule.
+    ``before`` are the lines before the error.
     """
-    best = None
-    for line in text.splitlines():
-        pattern = next((rule for rule in literals().rules_of(line.encode()) if rule.matches(line, before)), None)
-        if pattern is not None and (best is None or pattern.tier > best.tier):
-            best = pattern
-    if best is None or best.kind == "program error":
-        return by_words(text) or best
-    return best
+    rules = filter(None, (rule_of(line, lambda: before) for line in text.splitlines()))
+    best = max(rules, key=lambda rule: rule.tier, default=None)
+    return best or by_words(text)
 
 
 #: Lines about failures that a program tolerates, commands that are only printed, and uploads of reports.

@@ -111,7 +111,8 @@ class TracebackReader:
         if trace is None and line.rank is None and line.bare.startswith("  File "):
             trace = self._adopt(line.number)
         if "Traceback (" in line.bare and (header := _HEADER.search(line.bare.rstrip())):
-            self._begin(line, lines_before(QUOTED), header[1])
+            before = lines_before(QUOTED) if len(self.found) < MAX_ENTRIES else []
+            self._begin(line, before, header[1])
             return True
         if trace is None:
             return False
@@ -164,12 +165,12 @@ class TracebackReader:
         trace = self._open.pop(rank, None)
         if trace is None:
             return None
-        found = trace.finish(end)
         if trace.root is None:
             if len(self.found) < MAX_ENTRIES:
-                self.found[trace.header.number] = found
+                self.found[trace.header.number] = trace.finish(end)
             return trace.header.number
         if root := self.found.get(trace.root):
+            found = trace.finish(end)
             if _is_cause(found) and not _is_cause(root):
                 lines = (*root.lines[: QUOTED - 1], found.text)
                 root = replace(root, message=found.message, lines=lines, line=found.line, pattern=found.pattern)

@@ -172,9 +172,9 @@ def _decisive(found: Finding) -> str:
 
 def _named_rank(found: Finding) -> int | None:
     """Return the rank that a rule extracts from a line."""
-    pattern = found.pattern
-    match = pattern.regex.search(found.text) if pattern and "rank" in pattern.regex.groupindex else None
-    return int(match["rank"]) if match and match["rank"] else None
+    match = found.pattern.regex.search(found.text) if found.pattern else None
+    named = match.groupdict().get("rank") if match else None
+    return int(named) if named else None
 
 
 def _rank_of(found: Finding, logs: Sequence[LogSummary]) -> int | None:

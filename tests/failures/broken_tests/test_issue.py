@@ -5,8 +5,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from runbook_lib.failures.broken_tests.issue import choose, marker, of_failure, review_date
 from runbook_lib.failures.failed_jobs import DiagnosedJob
@@ -95,13 +93,3 @@ def test_the_issue_of_a_unit_test_names_its_node_id() -> None:
     assert new.title == f"🐛 CI failure: {node} (dev)"
     assert f"pytest '{node}'" in new.body
     assert choose([issue(1, body=new.body)], Target(node, "", "dev"))
-
-
-@settings(max_examples=40)
-@given(st.text(), st.lists(st.text(st.characters(exclude_characters="\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"))))
-def test_text_from_logs_stays_within_its_block(reason: str, lines: list[str]) -> None:
-    told = filed(Failure("j", "", "hang", reason, tuple(lines)), Target("c", "p", "dev", "m", reason)).body
-    opened = [line for line in told.split("\n") if line.startswith("```")]
-    fence = next(line for line in told.split("\n") if line.endswith("`text")).removesuffix("text")
-    assert all(fence not in line for line in lines)
-    assert len(opened) >= 2
