@@ -68,7 +68,7 @@ class World:
     @property
     def site(self) -> Site:
         """A machine without GPUs, where a run may take a minute."""
-        return Site(str(self.checkout.path), str(self.folder / "results"), session=Session(1, 0, time="0:01:00"))
+        return Site(str(self.folder / "results"), session=Session(1, 0, time="0:01:00"))
 
     def go(self, facts: SearchFacts) -> tuple[SearchFacts, dict[str, Any]]:
         folder, bump = Path(tempfile.mkdtemp(prefix="record-", dir=self.folder)), facts.branch.bump
@@ -115,6 +115,6 @@ def read_offer(text: str) -> BisectRequest:
     assert set(words[3::3]) == {"-r"}
     assert given.keys() <= {parameter.name for parameter in notebook.parameters}
     assert given.pop("site") == "SITE.yaml"
-    request = parse(Bump.parse(tag=given.pop("tag"), mode=given.pop("mode")), Site("/c", "/r"), **given)
+    request = parse(Bump.parse(tag=given.pop("tag"), mode=given.pop("mode")), Site("/r"), **given)
     assert request is not None
     return request

@@ -33,7 +33,7 @@ def plan(base: Path, scripts: Mapping[str, str], nodes: int = 1) -> Planned:
     """Jobs for tests of these names."""
     base.mkdir(parents=True, exist_ok=True)
     tarfile.open(base / "tree.tar", "w").close()
-    site = Site("/c", str(base), "/image.sqsh", options=("--oversubscribe",))
+    site = Site(str(base), "/image.sqsh", options=("--oversubscribe",))
     planned = []
     for name, script in scripts.items():
         quoted = script.replace("{", "{{").replace("}", "}}")

@@ -144,7 +144,7 @@ class BuildImage:
         _warn_about_work_tree(checkout, warnings)
         engine, obstacle = None, _refusal(bump, build)
         try:  # a plan can be shown without an engine
-            engine = engines.find(read_site(self.site, checkout.path).engine)
+            engine = engines.find(read_site(self.site).engine)
         except RunbookError as error:
             obstacle = obstacle or str(error)
         return ImageFacts(build, pulled, missing, engine, obstacle, base, checkout.resolve("HEAD"), tuple(warnings))

@@ -104,9 +104,9 @@ def test_components_that_all_cannot_be_verified_leave_the_tag_and_suspects() -> 
 
 def test_the_bimodal_case_names_nccl() -> None:
     case = Scenario.read(TENSORRT_LLM)
-    found = [search(case, seed) for seed in range(500, 540)]
-    assert Counter(case.judge(conclusion) for conclusion, _ in found)["right"] >= 38
-    assert sorted(len(ledger) for _, ledger in found)[20] <= 30
+    found = [search(case, seed) for seed in range(500, 520)]
+    assert Counter(case.judge(conclusion) for conclusion, _ in found)["right"] >= 19
+    assert sorted(len(ledger) for _, ledger in found)[10] <= 30
 
 
 def test_a_break_without_noise_between_twelve_tags_takes_few_runs() -> None:

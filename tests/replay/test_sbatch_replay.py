@@ -20,7 +20,7 @@ from runbook_lib.world.git.checkout import Checkout
 
 pytestmark = pytest.mark.replay
 
-SITE = Site("/shared/Megatron-LM", "/shared/results", image="/shared/mcore.sqsh")
+SITE = Site("/shared/results", image="/shared/mcore.sqsh")
 #: Main on 2026-08-22, which the facts below are of.
 MAIN = "d98e8a64dd"
 

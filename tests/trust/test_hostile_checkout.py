@@ -108,7 +108,7 @@ def test_check_reads_no_pin_outside(clone: Path, name: str, capsys: pytest.Captu
 
     def site() -> str:
         with pytest.raises(RunbookError) as told:
-            read_site(named, clone)
+            read_site(named)
         return str(told.value)
 
     assert OUTSIDE not in str(within(60, site))

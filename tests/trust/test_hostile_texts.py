@@ -129,7 +129,7 @@ READERS: Mapping[str, tuple[Callable[[str], object], Callable[[str], str]]] = {
     "pairs": (every_pair, "a: {{b: {}}}".format),
     "paths": (every_path, "a: {}".format),
     "pins file": (lambda text: pins_file.parse(text, "o/r"), in_pins),
-    "site file": (lambda text: site.parse(text, "s", "/x"), "a: {}".format),
+    "site file": (lambda text: site.parse(text, "s"), "a: {}".format),
     "recipe": (quarantined, recipe),
     "workloads": (lambda text: workloads.read("r", text), recipe),
     "tests": (lambda text: selection.read_tests({"tests/test_utils/recipes/h100/x.yaml": text}), recipe),

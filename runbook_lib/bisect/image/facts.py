@@ -44,31 +44,27 @@ class SearchFacts:
 
     def overlays_of(self, point: Point) -> tuple[Overlay, ...]:
         """Return the overlays of a point."""
-        if not point.restored:
-            return ()
         return tuple(overlay for overlay in self.swappable(point.tag)[0] if overlay.name in point.restored)
 
-    def advance(self) -> Point | Conclusion:
-        """Return the next point to run, or the conclusion; runs without a value reduce the budget."""
+    def next(self) -> LedgerRun | Conclusion:
+        """Return the run that has not ended, else the next one, or the conclusion.
+
+        Runs without a value reduce the budget.
+        """
         ledger, counted = self.ledger, self.ledger.counted()
+        if ledger.pending:
+            return ledger.pending
         uncounted = sum(bool(run.outcome) for run in ledger.runs) - len(counted)
         tags = tuple(ledger.images)
         components = {tag: tuple(overlay.name for overlay in self.swappable(tag)[0]) for tag in tags[1:]}
         problem = Problem(tags, components, self.request.higher_is_better, self.request.runs - uncounted)
         answer = advance(problem, counted)
-        if isinstance(answer, Point) and len(lost := ledger.lost(answer)) >= MAX_LOST:
-            reason = f"{answer.tag} produced no value in {MAX_LOST} runs; in the last, {lost[-1].reason}."
-            return Conclusion("undecided", reason)
-        return answer
-
-    def next(self) -> LedgerRun | Conclusion:
-        """Return the run that was submitted and has not ended, else the next one, or the conclusion."""
-        if self.ledger.pending:
-            return self.ledger.pending
-        answer = self.advance()
         if isinstance(answer, Conclusion):
             return answer
-        return LedgerRun(len(self.ledger.runs) + 1, answer, self.ledger.images[answer.tag])
+        if len(lost := ledger.lost(answer)) >= MAX_LOST:
+            reason = f"{answer.tag} produced no value in {MAX_LOST} runs; in the last, {lost[-1].reason}."
+            return Conclusion("undecided", reason)
+        return LedgerRun(len(ledger.runs) + 1, answer, ledger.images[answer.tag])
 
     def show(self) -> display.View:
         """Show the images, the maximum cost, and the next run with its script."""
@@ -105,7 +101,7 @@ def read_search(branch: BumpBranch, request: BisectRequest) -> SearchFacts:
     path = folder / "ledger.json"
     ledger = RunLedger.read(path) or _begin(path, branch, request)
     if request.where == "command":
-        return SearchFacts(branch, request, folder, ledger, LocalPlace(request, folder))
+        return SearchFacts(branch, request, folder, ledger, LocalPlace(request, folder, branch.checkout.path))
     client = Slurm()
     if not client.runs_containers():
         raise Refused(TABLE["missing"]["pyxis"])

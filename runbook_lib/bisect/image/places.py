@@ -38,10 +38,11 @@ _MAX_OUTPUT = 4_000_000  # bytes from the end of an output
 
 @dataclass(frozen=True)
 class LocalPlace:
-    """This machine, where a user's command takes the image."""
+    """This machine, where a user's command takes the image, in the ``checkout``."""
 
     request: BisectRequest
     folder: Path
+    checkout: Path
 
     def command(self, run: LedgerRun, restored: Overlays) -> str:
         """Return the user's command with the image filled in."""
@@ -61,7 +62,7 @@ class LocalPlace:
         make_folder(folder)
         for name, text in {
             "overlay.sh": overlays.script(restored, str(self.folder / "overlays")), "run.sh": start,
-            "command.sh": f"cd {shlex.quote(request.site.checkout)} || exit 1\n{self.command(run, restored)}\n",
+            "command.sh": f"cd {shlex.quote(str(self.checkout))} || exit 1\n{self.command(run, restored)}\n",
         }.items():  # fmt: skip
             write(folder / name, text)
         # Its own session, so that the run continues if this process is killed.

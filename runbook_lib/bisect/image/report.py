@@ -23,7 +23,7 @@ def evidence(facts: SearchFacts, conclusion: Conclusion | None = None) -> Eviden
         return Evidence()
     rows = [run.row for run in facts.ledger.runs]
     files, tables = {facts.ledger.path.name: facts.ledger.text}, {"runs": rows}
-    shown = (display.table(rows), plot(facts))
+    shown = (display.table(rows), display.Drawing(lambda: plot(facts)))
     if conclusion is None or conclusion.step is None:
         inputs = {"bisect_result": sentence(conclusion)} if conclusion else {}
         return Evidence(inputs, tables=tables, files=files, shown=shown)

@@ -85,7 +85,7 @@ class BisectImage:
 
     def look(self, world: World, bump: Bump) -> SearchFacts | None:
         """Read the ledger, the registry and the place of the runs.  Raises RunbookError like ``read_search``."""
-        site = read_site(self.site, world.checkout.path)
+        site = read_site(self.site)
         request = parse(bump, site, self.good, self.test, self.metric, self.budget, practice=self.practice)
         return searches.read_search(bump_branch.look(world, bump), request) if request else None
 

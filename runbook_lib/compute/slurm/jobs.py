@@ -133,14 +133,8 @@ def _ids(slurm: Slurm) -> dict[str, int]:
 
 
 def unfinished(slurm: Slurm, jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
-    """Return the jobs that wait or run according to the queue, with their IDs; not those that Slurm is ending."""
-    by_name = {job.name: job for job in jobs}
-    if not by_name:
-        return []
-    listed = [
-        queued for queued in slurm.queue() if queued.name in by_name and queued.state not in (*OVER, "COMPLETING")
-    ]
-    return [replace(by_name[queued.name], id=queued.id) for queued in listed]
+    """Return the jobs that wait or run, with their IDs; not those that Slurm is ending."""
+    return [job for job in poll(slurm, jobs) if not job.over and job.state != "COMPLETING"]
 
 
 def cancel(slurm: Slurm, jobs: Sequence[SlurmJob]) -> None:
@@ -151,7 +145,7 @@ def cancel(slurm: Slurm, jobs: Sequence[SlurmJob]) -> None:
 
 
 def poll(slurm: Slurm, jobs: Iterable[SlurmJob], *, early: bool = False) -> tuple[SlurmJob, ...]:
-    """Return the jobs, which were all submitted, in their state.  Raises Unreachable if Slurm's controller is down.
+    """Return the jobs in their state, found by their names.  Raises Unreachable if Slurm's controller is down.
 
     With ``early`` a test is cancelled as soon as all of its golden files are complete.
     """
@@ -175,8 +169,8 @@ def saved_state(job: SlurmJob) -> SlurmJob:
 
 def _updated(job: SlurmJob, found: QueuedJob | None) -> SlurmJob:
     if found:
-        state = found.state if found.state in OVER or found.state == "PENDING" else "RUNNING"
-        return replace(job, state=state, reason=found.reason)
+        state = found.state if found.state in (*OVER, "PENDING", "COMPLETING") else "RUNNING"
+        return replace(job, id=found.id, state=state, reason=found.reason)
     paths = [job.folder / name for name in ("job", "started", "job.log")]
     if time.time() - max((path.stat().st_mtime for path in paths if path.exists()), default=0) < SILENCE:
         return job

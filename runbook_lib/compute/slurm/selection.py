@@ -43,19 +43,17 @@ def read_commit_tests(branch: BumpBranch, site: Site, words: str) -> tuple[tuple
     """
     paths = commit_changes.list_files(branch.checkout, branch.start, rows.FOLDER, file_names.FOLDER)
     candidates, warnings = read_tests(branch.texts([path for path in paths if path.startswith(rows.FOLDER)]))
-    workloads = select(candidates, words, site.platform, branch.bump.image_type)
-    golden = {workload.name: _golden_files(workload, paths) for workload in workloads}
-    texts = branch.texts({*map(config_of, workloads), *itertools.chain.from_iterable(golden.values())})
-    tests: dict[str, SelectedTest] = {}
-    for workload in workloads:
-        if workload.name in tests:
-            warnings.append(f"{workload.recipe} has {workload} once more; only the first is run.")
-            continue
+    selected = select(candidates, words, site.platform, branch.bump.image_type)
+    workloads = {workload.name: workload for workload in selected}  # each name once: its jobs have it
+    golden = {name: _golden_files(workload, paths) for name, workload in workloads.items()}
+    texts = branch.texts({*map(config_of, selected), *itertools.chain.from_iterable(golden.values())})
+    tests: list[SelectedTest] = []
+    for name, workload in workloads.items():
         test = prepare(workload, texts[config_of(workload)], site)
         obstacle = test.obstacle or unmounted(site, test)
-        values = {path.rpartition("/")[2]: texts[path] for path in golden[workload.name]}
-        tests[workload.name] = replace(test, obstacle=obstacle, golden=values)
-    return tuple(tests.values()), warnings
+        values = {path.rpartition("/")[2]: texts[path] for path in golden[name]}
+        tests.append(replace(test, obstacle=obstacle, golden=values))
+    return tuple(tests), warnings
 
 
 def _golden_files(test: Workload, paths: Iterable[str]) -> list[str]:

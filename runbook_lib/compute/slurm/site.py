@@ -55,8 +55,7 @@ class Site:
     ``search_image`` names the image of each ``{tag}``, and ``components`` are versions in the good image.
     """
 
-    checkout: str
-    results: str
+    results: str = ""
     image: str = ""
     mounts: tuple[tuple[str, ...], ...] = ()
     gpus: bool = True
@@ -74,24 +73,24 @@ class Site:
         return workload.gpus and max(workload.gpus, self.least_gpus)
 
 
-def read_site(named: str, checkout: Path, env: Mapping[str, str] = os.environ) -> Site:
+def read_site(named: str, env: Mapping[str, str] = os.environ) -> Site:
     """Return the site in a file, else in the one that ``RUNBOOK_SITE`` names; without either an empty one.
 
     Raises RunbookError for a file that cannot be read.
     """
     named = named or env.get("RUNBOOK_SITE", "")
     if not named:
-        return parse("", "(none)", str(checkout))
+        return Site()
     try:
         text = read_named(Path(named).expanduser()).decode("utf-8", "replace")
     except (OSError, ValueError) as error:  # ValueError: an impossible file name
         raise RunbookError(
             f"The site file {named!r} cannot be read: {error}.", "Correct site, or RUNBOOK_SITE."
         ) from error
-    return parse(text, named, str(checkout))
+    return parse(text, named)
 
 
-def parse(text: str, origin: str, checkout: str) -> Site:
+def parse(text: str, origin: str) -> Site:
     """Return the site that a file's text describes, which may be empty.
 
     Raises RunbookError, which names file, line and key.
@@ -104,7 +103,7 @@ def parse(text: str, origin: str, checkout: str) -> Site:
         image = WorkImage.parse(image).enroot_address
     results, cache = (os.path.expanduser(str(values.get(name, "")).rstrip("/")) for name in ("results", "cache"))
     values |= {
-        "checkout": checkout, "results": results, "image": image, "options": tuple(values.get("options", ())),
+        "results": results, "image": image, "options": tuple(values.get("options", ())),
         "mounts": tuple(tuple(mount.split(":")) for mount in values.get("mounts", ())),
         "cache": cache, "env": tuple(values.get("env", {}).items()),
     }  # fmt: skip

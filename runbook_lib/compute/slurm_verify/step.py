@@ -176,8 +176,7 @@ class SlurmVerify:
 
     def look(self, world: World, bump: Bump) -> SlurmFacts:
         """Read the commit's tests, the results folder and the cluster.  Raises RunbookError like ``read_facts``."""
-        site = read_site(self.site, world.checkout.path)
-        return read_facts(bump_branch.look(world, bump), site, self.tests, self.jobs.strip())
+        return read_facts(bump_branch.look(world, bump), read_site(self.site), self.tests, self.jobs.strip())
 
     def plan(self, facts: SlurmFacts, bump: Bump) -> Plan[World]:
         """Plan the submission, or the end of all tests, and what the tests have to show."""

@@ -44,7 +44,7 @@ def test_an_ended_run(
     expected: tuple[str, float | None],
 ) -> None:  # fmt: skip
     test = "gpt/a@dgx_h100" if metric.startswith("iteration-time") else "true"
-    request = parse(Bump.parse(tag="26.05-py3"), Site("/c", "/r"), "26.04-py3", test, metric)
+    request = parse(Bump.parse(tag="26.05-py3"), Site("/r"), "26.04-py3", test, metric)
     assert request is not None
     (tmp_path / "assets").mkdir()
     steps = {"start_step": 1, "end_step": 4, "step_interval": 1}
@@ -83,7 +83,7 @@ class OneJob(Slurm):
     ],
 )
 def test_the_end_of_a_job(tmp_path: Path, state: str, log: str, ended: str, problem: str) -> None:
-    request = parse(Bump.parse(tag="26.05-py3"), Site("/c", str(tmp_path)), "26.04-py3", "true")
+    request = parse(Bump.parse(tag="26.05-py3"), Site(str(tmp_path)), "26.04-py3", "true")
     assert request is not None
     for name, text in {"node-0.out.log": log, "ended": ended}.items():
         (tmp_path / name).write_text(text)

@@ -10,7 +10,7 @@ from runbook_lib.compute.slurm.site import Session, Site
 from runbook_lib.errors import RunbookError
 from runbook_lib.pins.bump import Bump
 
-SITE = Site("/c", "/r")
+SITE = Site("/r")
 
 
 def read(
@@ -57,12 +57,15 @@ def test_a_metric_has_a_direction(metric: str, test: str, expected: tuple[str, b
     assert (request.metric, request.higher_is_better) == expected
 
 
-def test_the_budget_and_the_time_limit_make_no_other_search() -> None:
+def test_further_components_make_another_search_but_not_the_budget_and_the_time_limit() -> None:
     limited = replace(SITE, session=Session(time="1:30:00"))
     request, usual = read(budget="60", site=limited), read()
-    assert request is not None
-    assert usual is not None
+    other = read(site=replace(SITE, components={"flash-attn": "2.7.4.post1", "apex": "25.04"}))
+    assert request
+    assert usual
+    assert other
     assert (request.runs, request.minutes, request.key) == (60, 90, usual.key)
+    assert other.key != usual.key
 
 
 @pytest.mark.parametrize(
@@ -86,10 +89,3 @@ def test_the_budget_and_the_time_limit_make_no_other_search() -> None:
 def test_a_request_that_cannot_be_searched_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(RunbookError):
         read(**changes)
-
-
-def test_further_components_make_another_search() -> None:
-    request, usual = read(site=replace(SITE, components={"flash-attn": "2.7.4.post1", "apex": "25.04"})), read()
-    assert request is not None
-    assert usual is not None
-    assert request.key != usual.key

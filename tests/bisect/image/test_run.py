@@ -41,9 +41,10 @@ def test_a_search_names_the_component_and_is_not_repeated(world: World) -> None:
     assert "PyTorch" in " ".join(found.warnings)
     assert "nvidia-nccl-cu13==2.29.7" in found.shown[-1].text  # type: ignore[attr-defined]
     assert "26.05-py3" in str(found.files["upstream-issue.md"])
+    assert "with old nccl" in report.plot(result).text
     for index, run in enumerate(result.ledger.runs):  # each prefix of the ledger continues in the same way
         ledger = replace(result.ledger, runs=result.ledger.runs[:index])
-        assert replace(result, ledger=ledger).advance() == run.point
+        assert replace(result, ledger=ledger).next() == LedgerRun(run.number, run.point, run.image)
     again, told = world.go(world.plan(budget="60", site=site))
     assert again.next() == conclusion
     assert len(world.starts) == len(result.ledger.runs)

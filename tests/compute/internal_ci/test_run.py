@@ -21,6 +21,7 @@ from runbook_lib.compute.internal_ci.plan import PipelineProgress
 from runbook_lib.compute.internal_ci.step import InternalCi, PipelineFacts
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.golden.step import GoldenStep
+from runbook_lib.practice.runs import StoredFile
 from runbook_lib.practice.second_ci import PracticeSecondCi
 from runbook_lib.practice.store import Store
 from runbook_lib.world.conditions import pulls
@@ -43,11 +44,10 @@ class At:
     copy: Path
     gitlab: Faulty
     practised: PracticeSecondCi
-    url: str = "http://127.0.0.1:9"
 
     @property
     def env(self) -> dict[str, str]:
-        return {"GITLAB_URL": self.url, "GITLAB_TOKEN": TOKEN, "GITLAB_PROJECT": REPOSITORY}
+        return {"GITLAB_URL": "http://127.0.0.1:9", "GITLAB_TOKEN": TOKEN, "GITLAB_PROJECT": REPOSITORY}
 
     @property
     def head(self) -> str:
@@ -369,9 +369,9 @@ def test_a_build_that_fails_is_explained(at: At, monkeypatch: pytest.MonkeyPatch
         for number, build in enumerate(facts.builds, 1)
     ]
     at.gitlab.fail("GET", f"/pipelines/{facts.progress.pipeline.id}/jobs$", 200, jobs, times=30)
-    with gitlab_project.served({"jobs/2/trace": log} if log else {}, name=REPOSITORY) as project:
-        monkeypatch.setattr(at, "url", project.url)
-        result = at.run()
+    if log:
+        monkeypatch.setattr(at.practised, "log", lambda _: StoredFile(lambda: log))
+    result = at.run()
     assert result is not None
     assert result.state == "failed"
     assert "does not build" in at.world.outcome()

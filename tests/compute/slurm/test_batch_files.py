@@ -16,7 +16,7 @@ from runbook_lib.compute.workloads import Workload
 from runbook_lib.errors import CannotTell
 
 FOLDER, TREE = Path("/shared/results/c/gpt-a/1"), Path("/shared/results/c/tree.tar")
-SITE = Site("/shared/Megatron-LM", "/shared/results", image="/images/mcore.sqsh")
+SITE = Site("/shared/results", image="/images/mcore.sqsh")
 
 
 def workload(

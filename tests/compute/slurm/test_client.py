@@ -11,7 +11,6 @@ from slurm_cluster import Cluster, cluster
 from slurm_runs import CountingSlurm, plan, run, submit
 
 from runbook_lib.compute.slurm import jobs
-from runbook_lib.compute.slurm.batch_files import BATCH
 from runbook_lib.compute.slurm.client import QueuedJob, Slurm, queued_jobs
 from runbook_lib.compute.slurm.jobs import GONE
 from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
@@ -228,13 +227,3 @@ def test_a_job_that_nothing_is_known_of_is_gone_after_a_while(tmp_path: Path) ->
     assert (now.state, now.word, now.over) == ("", "submitted", False)
     os.utime(job.folder / "job", (0, 0))
     assert [test.state for test in jobs.poll(slurm, [replace(job, id=7)])] == [GONE]
-
-
-@needs_slurm
-def test_slurm_says_what_it_would_reject(slurm: CountingSlurm, tmp_path: Path) -> None:
-    ((job, texts),) = plan(tmp_path, {"a": "true"}, nodes=2)
-    batch = texts[job.folder / BATCH]
-    assert slurm.refusal(batch) == ""
-    assert "configuration is not available" in slurm.refusal(batch.replace("--nodes=2", "--nodes=3"))
-    assert "partition" in slurm.refusal(batch.replace("--nodes=2", "--nodes=2 --partition=gone"))
-    assert slurm.queue() == () or job.name not in {queued.name for queued in slurm.queue()}

@@ -26,7 +26,7 @@ products:
 TESTS, UNREADABLE = read_tests(
     {"a.yaml": RECIPE.format(model="gpt"), "b.yaml": RECIPE.format(model="moe"), "x.md": "[", "c.yaml": "["}
 )
-SITE = Site("/c", "/r")
+SITE = Site("/r")
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,11 @@
 """A cluster as its user describes it."""
 
-import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from runbook_lib.compute.slurm.selection import SelectedTest, unmounted
 from runbook_lib.compute.slurm.site import SCHEMA, Session, Site, parse
@@ -32,12 +29,12 @@ TEST = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 2, 8, 3600, "true")
 
 
 def test_an_empty_file_is_an_empty_site_and_a_complete_one_is_read() -> None:
-    assert parse("", "s", "/c") == parse("# nothing\n", "s", "/c") == Site("/c", "")
-    assert parse(FILE, "s", "/c") == Site(
-        "/c", "/lustre/me", "/images/mcore.sqsh", (("/data", "/mnt/artifacts"), ("/models", "/models", "ro")), False, 8,
+    assert parse("", "s") == parse("# nothing\n", "s") == Site()
+    assert parse(FILE, "s") == Site(
+        "/lustre/me", "/images/mcore.sqsh", (("/data", "/mnt/artifacts"), ("/models", "/models", "ro")), False, 8,
         ("--qos=high", "--gpus-per-node=h100:8"), "dgx_gb200", True, Session(1, 8, "me", "batch"),
     )  # fmt: skip
-    assert parse("image: 'nvcr.io/nvidia/nemo:26.06'", "s", "/c").image == "nvcr.io#nvidia/nemo:26.06"
+    assert parse("image: 'nvcr.io/nvidia/nemo:26.06'", "s").image == "nvcr.io#nvidia/nemo:26.06"
 
 
 @pytest.mark.parametrize(
@@ -63,15 +60,7 @@ def test_an_empty_file_is_an_empty_site_and_a_complete_one_is_read() -> None:
 )
 def test_an_invalid_file_is_explained(text: str, says: str) -> None:
     with pytest.raises(RunbookError, match=says):
-        parse(text, "s", "/c")
-
-
-@given(st.text(alphabet="apcountimges:-[]{}/ \n&*'", max_size=60))
-def test_any_text_is_read_or_refused(text: str) -> None:
-    with contextlib.suppress(RunbookError):
-        site = parse(text, "s", "/c")
-        assert site.checkout == "/c"
-        assert all(mount[0].startswith("/") for mount in site.mounts)
+        parse(text, "s")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +81,7 @@ def test_folders_missing_from_a_container_are_named(
     site: dict[str, Any], script: str, settings: str, nodes: int, lacks: str
 ) -> None:
     test = SelectedTest(replace(TEST, script=script, nodes=nodes), config=settings)
-    sentence = unmounted(replace(Site("/c", "/r"), **site), test)
+    sentence = unmounted(replace(Site("/r"), **site), test)
     assert lacks in sentence
     assert bool(lacks) == bool(sentence)
 
@@ -103,5 +92,5 @@ def test_the_guides_file_is_valid() -> None:
     parts = [part.partition("```")[0] for guide in guides for part in guide.split("```yaml\n")[1:]]
     values = {key: value for part in parts for key, value in yaml.safe_load(part).items()}
     text = yaml.safe_dump(values)
-    assert parse(text, "s", "/c").results
+    assert parse(text, "s").results
     assert set(values) == set(load_schema("runbook_lib.compute.slurm", SCHEMA)["properties"])
