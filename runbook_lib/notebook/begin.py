@@ -3,7 +3,6 @@
 import atexit
 import os
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -23,14 +22,8 @@ from runbook_lib.record import archive, decisions, run_file
 from runbook_lib.record.recorder import Recorder
 from runbook_lib.record.run_file import Identity
 from runbook_lib.world import repository
-from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.machine import provenance
-from runbook_lib.world.machine.files import locked
 
-#: The lock in a checkout's git folder, and the variable that says that the parent of this process has it.
-LOCK, LOCKED = "base-image-runbook.lock", "RUNBOOK_LOCKED"
-#: The variable with the fingerprint of a plan that a form has shown: the run leaves no record, and must plan the same.
-SHOWN = "RUNBOOK_SHOWN"
 _CHANGED = (
     "The plan has changed since it was shown, because the checkout, its remote or CI has changed. Nothing was done. "
     "Preview again."
@@ -43,9 +36,6 @@ _MODES = {
 }
 #: Parameters of `Bump.parse`; each notebook defines only the ones it uses.
 _BUMP_PARAMETERS = ("tag", "image_type", "base", "remote")
-
-#: The locks that this process has, and holds until it ends.
-_held: dict[Path, ExitStack] = {}
 
 
 def begin(notebook: str, parameters: dict[str, Any]) -> Run:
@@ -79,7 +69,7 @@ def begin(notebook: str, parameters: dict[str, Any]) -> Run:
     if not bump.tag and not _changes_without_tag(notebook, parameters):
         bump = replace(bump, mode="preview")
     if bump.apply:
-        lock(checkout)
+        place.lock(checkout)
     record = open_record(notebook, bump, repository=name, given=given, practice=here.practice)
     bump = record.bump = replace(bump, decisions=_decisions(parameters.get("decisions", ""), bump, record))
     show(_inputs(bump, checkout.path, name, practice=not repo))
@@ -111,7 +101,7 @@ def _show_form(notebook: str, parameters: Mapping[str, object]) -> None:
 
 def end_run(record: Recorder) -> None:
     """Close the record.  Raises Refused for a plan that was computed again, and is not the one that was shown."""
-    if os.environ.get(SHOWN, record.fingerprint) != record.fingerprint:
+    if os.environ.get(session.SHOWN, record.fingerprint) != record.fingerprint:
         raise Refused(_CHANGED)
     recording.end(record)
     if record.folder and not os.environ.get(recording.ENGINE):
@@ -135,7 +125,7 @@ def open_record(
     """
     identity = Identity(repository, bump.base, bump.image_type, bump.target, practice=practice is not None)
     root = archive.default()
-    if session.interactive() or SHOWN in os.environ:
+    if session.interactive() or session.SHOWN in os.environ:
         return Recorder(name, bump, records=root.joinpath(*identity.parts))
     engine = provenance.parent_process() if os.environ.get(recording.ENGINE) else None
     folder = archive.begin(root, identity, name, given, engine=engine)
@@ -158,17 +148,6 @@ def _absolute(given: Mapping[str, Any]) -> dict[str, Any]:
         name: os.path.abspath(os.path.expanduser(value)) if name == "repo" and value else value
         for name, value in given.items()
     }
-
-
-def lock(checkout: Checkout) -> None:
-    """Wait until no other run changes this checkout, and prevent others until this process ends."""
-    folder = checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")
-    file = Path(folder) / LOCK
-    if file in _held or LOCKED in os.environ:
-        return
-    with ExitStack() as stack:
-        stack.enter_context(locked(file, print))
-        _held[file] = stack.pop_all()
 
 
 def _failure(notebook: str, error: BaseException, cell: int) -> dict[str, object]:

@@ -1,9 +1,8 @@
 """Runs in a separate process, which outlives the form that started it, its kernel and the browser.
 
-The process runs the notebook with papermill, after a preview if a plan was shown: it must still be the same plan.
+The process is the environment's ``papermill``.  If a plan was shown, it first computes it again.
 """
 
-import json
 import os
 import signal
 import subprocess
@@ -97,15 +96,17 @@ def start(notebook: Path, parameters: Mapping[str, object], folder: Path, *, sho
     import psutil  # type: ignore[import-untyped]
 
     environment = {name: value for name, value in os.environ.items() if name != session.VARIABLE}
+    if shown:
+        environment[session.SHOWN] = shown
+    command = [sys.executable, "-P", "-m", "runbook_lib.notebook.papermill", str(notebook), "--no-progress-bar"]
+    for name, value in parameters.items():
+        command += ["-r" if isinstance(value, str) else "-p", name, str(value)]
     try:
-        with tempfile.TemporaryFile() as request, tempfile.TemporaryFile() as err:
-            request.write(json.dumps({"parameters": parameters, "shown": shown}).encode())
-            request.seek(0)
+        with tempfile.TemporaryFile() as err:
             # In its own session, so that signals to this kernel do not reach it.
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "runbook_lib.notebook.child_main", str(notebook)], env=environment,
-                stdin=request, stdout=err, stderr=err, start_new_session=True,
-            )  # fmt: skip
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=err, stderr=err, start_new_session=True
+            )
             engine = provenance.describe(psutil.Process(process.pid))
             return FollowedRun(folder, engine, process, os.dup(err.fileno()))
     except OSError as error:

@@ -13,6 +13,8 @@ from typing import Any
 
 from papermill.engines import NBClientEngine
 
+from runbook_lib.notebook import session
+
 #: The variables that tell the kernel that the engine closes the record, and Python to import nothing from the current
 #: folder.
 _VARIABLES = ("RUNBOOK_ENGINE", "PYTHONSAFEPATH")
@@ -104,7 +106,7 @@ def _last_error(notebook: Any) -> str:
                 line = f"{output.ename}: {output.evalue}"
                 return str(output.evalue) if output.traceback == [line] else line  # a RunbookError
     # A plan that is computed again has none.
-    return "" if os.environ.get("RUNBOOK_SHOWN") else "The notebook opened no record: it never called begin()."
+    return "" if os.environ.get(session.SHOWN) else "The notebook opened no record: it never called begin()."
 
 
 def _print_result(run: Mapping[str, Any] | None, folder: Path | None, message: str, *, to_error: bool) -> None:

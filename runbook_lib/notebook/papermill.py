@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from runbook_lib.errors import RunbookError
+from runbook_lib.notebook import session
 from runbook_lib.text.notebook_file import is_ours
 from runbook_lib.text.redact import Redactor
 from runbook_lib.world.machine import startup
@@ -40,10 +41,11 @@ def main(arguments: Sequence[str]) -> int:
         context.params["engine"] = context.params["engine"] or "runbook"
         if context.get_parameter_source("log_level") == click.core.ParameterSource.DEFAULT:
             context.params["log_level"] = "WARNING"  # the paths are printed at the end
-        if context.params["progress_bar"] is not False:
-            for name in ("stdout_file", "stderr_file"):  # what cells print, such as for what they wait
-                context.params[name] = context.params[name] or sys.stderr
-        with cancelled_by_signals(), _output_path(context.params):
+        for name in ("stdout_file", "stderr_file"):  # what cells print, such as for what they wait
+            context.params[name] = context.params[name] or sys.stderr
+        with _cancelled_by_signals(), _output_path(context.params):
+            if os.environ.get(session.SHOWN):
+                _plan_again(context)
             context.command.invoke(context)
     except click.exceptions.Exit as end:
         return int(end.exit_code)
@@ -62,6 +64,20 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _plan_again(context: Any) -> None:
+    """Compute the plan that a form has shown once more, while nobody else changes the checkout: it must be the same."""
+    from runbook_lib.notebook import place  # it imports the practice environment
+
+    place.lock(place.find(dict(context.params["parameters_raw"])["repo"]).checkout)
+    os.environ[place.LOCKED] = "1"
+    print("Computing the plan again: it must be the one that was shown.", file=sys.stderr, flush=True)
+    given = context.params["parameters_raw"]
+    context.params["parameters_raw"] = (*given, ("mode", "preview"))
+    context.command.invoke(context)
+    context.params["parameters_raw"] = given
+    del os.environ[session.SHOWN]
+
+
 @contextlib.contextmanager
 def _output_path(options: dict[str, Any]) -> Iterator[None]:
     """Provide an output path if none is given: the record has the executed notebook."""
@@ -74,7 +90,7 @@ def _output_path(options: dict[str, Any]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def cancelled_by_signals() -> Iterator[None]:
+def _cancelled_by_signals() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the run like Ctrl-C, so that its record is closed; nohup's SIGHUP stays ignored."""
     numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, _terminate) for number in numbers}

@@ -14,6 +14,8 @@ from typing import Any
 _VSCODE = "__vsc_ipynb_file__"
 #: The environment variable that only JupyterLab's kernels have.
 VARIABLE = "JPY_SESSION_NAME"
+#: The variable with the fingerprint of a plan that a form has shown: the run leaves no record, and must plan the same.
+SHOWN = "RUNBOOK_SHOWN"
 
 
 def interactive() -> bool:

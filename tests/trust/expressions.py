@@ -90,7 +90,7 @@ def expressions(package: str) -> tuple[Expression, ...]:
     """All of a package, or of a module above them."""
     found = {text: Expression(package, re.compile(*text)) for text in TABLES.get(package, ())}
     for file in [*ROOT.glob(f"{package}.py"), *sorted((ROOT / package).rglob("*.py"))]:
-        if "re." in (text := file.read_text()) and file.stem not in ("__main__", "child_main"):
+        if "re." in (text := file.read_text()) and file.stem != "__main__":
             place = ".".join(file.relative_to(ROOT).with_suffix("").parts)
             values = vars(importlib.import_module(f"{ROOT.name}.{place}"))
             for name, value in list(values.items()):

@@ -93,5 +93,5 @@ BOUNDED = (
 OWN = (
     "world/github/connection.py", "text/user_file.py", "golden/measure.py",
     "golden/history.py", "record/recorder.py", "bisect/image/ledger.py", "notebook/form_views.py",
-    "notebook/child_main.py", "practice/forge.py", "practice/values.py", "practice/store.py", "practice/second_ci.py",
+    "practice/forge.py", "practice/values.py", "practice/store.py", "practice/second_ci.py",
 )  # fmt: skip
