@@ -65,6 +65,22 @@ class Opened:
     pull: Pull | None
 
 
+class Timed:
+    """Services on the clock of a test, which moves on while somebody sleeps."""
+
+    def __init__(self, services: Services, now: list[float]) -> None:
+        self._services, self._now = services, now
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._services, name)
+
+    def sleep(self, seconds: float) -> None:
+        self._now[0] += seconds
+
+    def monotonic(self) -> float:
+        return self._now[0]
+
+
 @dataclass
 class World:
     """``steps`` are the accounts of all runs so far; ``forge`` is for what others do, and for what fails.
@@ -176,15 +192,10 @@ class World:
             self.checkout,
             run.forge,
             run.record,
-            self.services,
+            Timed(self.services, self.now),
             run.record.records,
-            sleep=self._sleep,
-            monotonic=lambda: self.now[0],
         )
         return run
-
-    def _sleep(self, seconds: float) -> None:
-        self.now[0] += seconds
 
     def head(self) -> str:
         """The commit of the bump's branch on the remote."""

@@ -7,12 +7,11 @@ from runbook_lib.bump import branch_history
 from runbook_lib.checks import Next
 from runbook_lib.model import Outcome
 from runbook_lib.world.bump_pull import is_mine
-from runbook_lib.world.ci_progress import run_of_head
 from runbook_lib.world.conditions.pulls import label_request
 from runbook_lib.world.github.copy_pr_bot import command
 from runbook_lib.world.github.models import Pull
 from runbook_lib.world.ports import Forge
-from runbook_lib.world.pull_request import PullRequestState
+from runbook_lib.world.pull_request import PullRequestState, run_of_head
 
 
 def find_obstacle(state: PullRequestState, pull: Pull, github: Forge, records: Path | None = None) -> Outcome | None:

@@ -17,7 +17,7 @@ from runbook_lib.golden import comparison
 from runbook_lib.golden.ci_runs import failed
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import join_first
-from runbook_lib.world import ci_progress
+from runbook_lib.world import pull_request
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import is_mine
 from runbook_lib.world.github.ci_status import CiStatus
@@ -132,7 +132,7 @@ def check(branch: BumpBranch, github: Forge | None, records: Path | None = None)
         unseen = f"#{pull.number} is at {pull.head_sha[:10]}, which cannot be fetched, so nothing was looked at."
         return Readiness((Requirement("commits", "unknown", unseen, Next.again()),), commit=pull.head_sha)
     # Each requirement with its check and its step, which may not apply to a repository.
-    progress = cache(partial(ci_progress.progress, state, pull, github))
+    progress = cache(partial(pull_request.progress, state, pull, github))
     checks: dict[str, tuple[str, Callable[[], Iterable[Requirement]]]] = {
         "ci": (notebooks.RUN_CI, lambda: _check_ci(state, pull, progress())),
         "commits": ("", lambda: [_check_commits(review)]),

@@ -231,7 +231,6 @@ class Run:
         """The outside, as the steps see it."""
         return World(
             self.checkout, self.forge, self.record, self.services, self.record.records, folder=self.record.folder,
-            sleep=self.services.sleep, monotonic=self.services.monotonic,
         )  # fmt: skip
 
     def step(self, step: Step[F], round: int = 1) -> None:

@@ -10,7 +10,7 @@ from runbook_lib.bump import bump_plan, ci_run, ci_triggers
 from runbook_lib.checks import Check, Evidence, Next, Status
 from runbook_lib.model import Condition, Effect, Outcome, Plan
 from runbook_lib.pins.bump import Bump
-from runbook_lib.world import bump_branch, ci_progress
+from runbook_lib.world import bump_branch, pull_request
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.conditions.commits import BranchTip, Committed, Pushed
 from runbook_lib.world.conditions.pulls import Authorized, PullKey
@@ -132,12 +132,12 @@ class CiPassed:
             limit = _START_LIMIT if progress.state == "none" else polling.LIMIT
             return polling.Observation(progress.text, progress.is_over, progress.mark, limit)
 
-        polling.follow(lambda: self._read(world), observe, wait=True, sleep=world.sleep, clock=world.monotonic)
+        polling.follow(lambda: self._read(world), observe, wait=True, sleep=world.sleep, clock=world.services.monotonic)
         return ()
 
     def _read(self, world: World) -> CiStatus:
         pull = self.key.require(world.forge)
-        return ci_progress.progress(replace(self.state, pull=pull), pull, world.forge)
+        return pull_request.progress(replace(self.state, pull=pull), pull, world.forge)
 
 
 def _evidence(progress: CiStatus) -> Evidence:

@@ -114,7 +114,7 @@ def _print_result(run: Mapping[str, Any] | None, folder: Path | None, message: s
     from runbook_lib.checks import Next
     from runbook_lib.display import WARNING, mark
     from runbook_lib.world import commands
-    from runbook_lib.world.machine.output import visible_output
+    from runbook_lib.world.machine.output import safe_output
 
     lines = [f"{mark('failed', ())}  {message}"] if message else []
     if run is not None:
@@ -128,5 +128,5 @@ def _print_result(run: Mapping[str, Any] | None, folder: Path | None, message: s
         lines.append(f"Record: {folder}")
         if run["bump"]["practice"]:
             lines.append(_PRACTICE)
-    with visible_output():
+    with safe_output():
         print(*lines, sep="\n", file=sys.stderr if to_error else sys.stdout, flush=True)

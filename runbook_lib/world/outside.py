@@ -1,7 +1,6 @@
 """The outside of one run: the repository, the forge, and the journal of what is about to change."""
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -49,7 +48,6 @@ class World:
     ``folder`` is this run's record, for the logs of long processes; None if nothing is recorded.
     ``branches`` are the bump's branches that were read (``bump_branch.look``), so that each is read once.
     ``round`` is what the step before leaves of the newest CI run; None if it does not respond to it.
-    ``sleep`` and ``monotonic`` are the time, in seconds.
     """
 
     checkout: Checkout
@@ -60,8 +58,6 @@ class World:
     changes: Changes = field(default_factory=Changes)
     branches: dict[str, Any] = field(default_factory=dict)
     round: Round | None = None
-    sleep: Callable[[float], None] = time.sleep
-    monotonic: Callable[[], float] = time.monotonic
     folder: Path | None = None
 
     @property
@@ -70,3 +66,7 @@ class World:
         if self.github is None:
             raise RunbookError("GitHub cannot be queried without a token.", "Set GITHUB_TOKEN, then run again.")
         return self.github
+
+    def sleep(self, seconds: float) -> None:
+        """Wait until the clock of the services has moved on."""
+        self.services.sleep(seconds)

@@ -1,16 +1,18 @@
-"""The bump's pull request on GitHub: head, comments, labels and authorization."""
+"""The bump's pull request on GitHub: head, comments, labels and authorization, and the progress of its CI run."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runbook_lib import display
+from runbook_lib import display, notebooks
+from runbook_lib.checks import Next
 from runbook_lib.errors import RunbookError
 from runbook_lib.pins.bump import Bump
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import find_pull, head_of
 from runbook_lib.world.conditions.pulls import login_of, wait_for_head
-from runbook_lib.world.github.copy_pr_bot import command, commands, refusals
-from runbook_lib.world.github.models import Comment, LabelEvent, Pull
+from runbook_lib.world.github.ci_status import CiStatus, branch_of, choose, judge, labels_at, wrong_tests
+from runbook_lib.world.github.copy_pr_bot import command, commands, complaint, refusals
+from runbook_lib.world.github.models import Comment, LabelEvent, Pull, WorkflowJob, WorkflowRun
 from runbook_lib.world.ports import Forge
 
 
@@ -20,8 +22,7 @@ class PullRequestState:
 
     ``problem`` is the reason why GitHub could not be queried.  ``behind`` is the number of base commits that the head
     lacks, ``me`` is the token's login, ``records`` the bump's folder in the archive, and ``review`` the review of the
-    commits between base and head.  ``refused``: the head commit's deployment to CI was refused.  If CI cannot be
-    authorized now, ``authorize`` sets ``waiting`` to the reason and ``next`` to the action.
+    commits between base and head.  ``refused``: the head commit's deployment to CI was refused.
     """
 
     branch: BumpBranch
@@ -35,8 +36,6 @@ class PullRequestState:
     records: Path | None = None
     refused: bool = False
     problem: str = ""
-    waiting: str = ""
-    next: str = ""
 
     @property
     def bump(self) -> Bump:
@@ -92,3 +91,46 @@ def refresh(state: PullRequestState, github: Forge, number: int) -> PullRequestS
     me = state.me or login_of(github)
     refused = bool(refusals(comments, pull.head_sha)) or github.deployment_failed(pull.head_sha)
     return replace(state, pull=pull, comments=comments, labellings=labellings, behind=behind, me=me, refused=refused)
+
+
+def run_of_head(pull: Pull, github: Forge, bump: Bump) -> WorkflowRun | None:
+    """Return the run for the head commit; copy-pr-bot starts one by itself for a trusted author."""
+    return choose(github.runs(branch_of(pull.number), pull.head_sha), pull.head_sha, bump.repository.ci.workflow)
+
+
+def progress(state: PullRequestState, pull: Pull, github: Forge) -> CiStatus:
+    """Return the current state of the head commit's CI run on GitHub."""
+    head, bump = pull.head_sha, state.bump
+    run = run_of_head(pull, github, bump)
+    jobs: tuple[WorkflowJob, ...] = ()
+    wrong = ""
+    if run:
+        jobs = github.jobs(run.id)
+        wrong = wrong_tests(labels_at(pull.labels, state.labellings, run.created), bump.image_type, bump.repository)
+    current = judge(run, jobs, head, wrong)
+    if run and current.state == "failed" and not bump.repository.tests.golden:
+        current = replace(current, next=Next(f"Read its failed jobs: {run.url}"))
+    if current.state in ("passed", "useless"):
+        return current
+    comments = github.comments(pull.number)
+    if refusals(comments, head) or (current.state in ("none", "failed") and github.deployment_failed(head)):
+        return replace(
+            current, state="refused", sentence=f"waiting for another commit: copy-pr-bot could not deploy {head[:10]}",
+            next=Next.run(notebooks.RUN_CI, "Push an empty commit, and authorize CI for it:"),
+        )  # fmt: skip
+    if run is None and (code := complaint(comments, head, state.me)):
+        return replace(
+            current, state="refused", sentence=f"waiting for a maintainer: copy-pr-bot refused the command ({code})",
+            next=Next(f'Ask a maintainer of {github.repository} to comment "{command(head)}" on {pull.url} (again).'),
+        )  # fmt: skip
+    if run is None and (newest := github.pull(pull.number)).head_sha != head:
+        return replace(
+            current, state="superseded", sentence=f"waiting: #{newest.number} has a newer head, {newest.head_sha[:10]}",
+            next=Next.again(),
+        )  # fmt: skip
+    if run is None and not commands(comments, head, state.me):
+        return replace(
+            current, sentence=f"waiting for a comment: none authorizes CI for {head[:10]} yet",
+            next=Next.run(notebooks.RUN_CI, "Post that comment:", mode="publish"),
+        )  # fmt: skip
+    return current

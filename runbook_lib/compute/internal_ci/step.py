@@ -200,7 +200,7 @@ class PinBuilds:
             return polling.Observation(progress.sentence if progress else "", is_over)
 
         read = partial(self.facts.read, self.gitlab)
-        polling.follow(read, observe, wait=True, sleep=world.sleep, clock=world.monotonic)
+        polling.follow(read, observe, wait=True, sleep=world.sleep, clock=world.services.monotonic)
         return ()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import gitlab_project
 import pytest
-from bumping import REPOSITORY, World, bump_to, forge_of, git, world
+from bumping import REPOSITORY, Timed, World, bump_to, forge_of, git, world
 from controls import Controls
 from gitlab_project import TOKEN, Faulty, GitLabServer
 
@@ -69,11 +69,11 @@ class At:
         (facts,) = InternalCi(tests).look(Outside(self.world.checkout, None, None, services), bump)  # type: ignore[arg-type]
         return facts
 
-    def carry_out(self, facts: PipelineFacts, *, wait: bool = False, **time: Any) -> None:
+    def carry_out(self, facts: PipelineFacts, *, wait: bool = False) -> None:
         """Carry out the plan of what was seen before."""
         bump, record = facts.branch.bump, self.world.step(facts.branch.bump)
-        plan = InternalCi(wait=wait).plan((facts,), bump)
-        carry_out(record, plan, Outside(self.world.checkout, None, record, **time), lambda view: view)
+        plan, services = InternalCi(wait=wait).plan((facts,), bump), Timed(self.world.services, self.world.now)
+        carry_out(record, plan, Outside(self.world.checkout, None, record, services), lambda view: view)
 
     def run(
         self, mode: str = "publish", *, tests: str = "", wait: bool = False, **options: Any
@@ -219,7 +219,7 @@ def test_nightly_and_weekly_tests_have_a_pipeline_each(at: At) -> None:
 def test_the_nightly_tests_are_followed_to_their_end(at: At) -> None:
     facts = at.look(tests="nightly")
     at.gitlab.jobs_end_first, at.gitlab.running = True, 5
-    at.carry_out(facts, wait=True, sleep=lambda _: None)
+    at.carry_out(facts, wait=True)
     assert at.gitlab.running == 0
     assert at.world.checks()["the GitLab pin builds, and the nightly tests have ended"] == "passed"
     assert "-r source gitlab" in at.world.said("done")[0]["next"]
@@ -353,7 +353,7 @@ def test_a_remote_of_another_project_is_refused(at: At) -> None:
 
 def test_following_reports_each_change(at: At, capsys: pytest.CaptureFixture[str]) -> None:
     at.gitlab.running = 7  # some of its reads find and show the pipeline
-    at.carry_out(at.look(), wait=True, sleep=lambda _: None)
+    at.carry_out(at.look(), wait=True)
     assert at.world.outcome().startswith("The GitLab pin builds: nvcr.io/nvidia/pytorch:26.04-py3 for amd64")
     (report,) = capsys.readouterr().out.splitlines()  # once; the step shows the end
     assert "waiting for pipeline" in report
