@@ -517,7 +517,7 @@ def test_a_shift_of_a_platform_waits_for_one_decision(at: World, monkeypatch: py
     assert again.waiting == {"dgx_gb200/iteration-time"}
     (decision,) = [entry for entry in at.said("decisions") if entry["subject"] == "dgx_gb200/iteration-time"][-1:]
     search = read_offer(decision["why"])
-    assert (search.metric, search.higher_is_better, search.where) == ("iteration-time", False, "slurm")
+    assert (search.metric, search.higher_is_better, search.here) == ("iteration-time", False, False)
     assert search.subject.endswith("@dgx_gb200")
     text = step.text(again.values)
     assert "accepted: `the image is slower`" in text

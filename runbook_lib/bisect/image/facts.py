@@ -75,8 +75,8 @@ class SearchFacts:
         if self.gpus:
             cost["max._GPU_hours"] = f"{self.gpus * hours:.1f}"
         shown = display.facts(
-            what=request.subject, metric=f"{request.metric}, {request.direction}", where=request.where,
-            results=self.folder, **cost, images=f"{len(ledger.images)} at most",
+            what=request.subject, metric=f"{request.metric}, {request.direction}",
+            where="here" if request.here else "on the cluster", results=self.folder, **cost,
         )  # fmt: skip
         shown += display.table([{"tag": tag, "image": image} for tag, image in ledger.images.items()])
         if isinstance(following, Conclusion):
@@ -100,7 +100,7 @@ def read_search(branch: BumpBranch, request: BisectRequest) -> SearchFacts:
     folder = Path(results).absolute() / request.key
     path = folder / "ledger.json"
     ledger = RunLedger.read(path) or _begin(path, branch, request)
-    if request.where == "command":
+    if request.here:
         return SearchFacts(branch, request, folder, ledger, LocalPlace(request, folder, branch.checkout.path))
     client = Slurm()
     if not client.runs_containers():

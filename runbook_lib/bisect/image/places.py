@@ -134,7 +134,7 @@ def judge(request: BisectRequest, run: LedgerRun, restored: Overlays, folder: Pa
     status, output = jobs.number_in(folder / "ended"), _lines(folder / "node-0.out.log")
     error = " ".join(_lines(folder / "node-0.err.log")[-1:])[:200]
     nodes = [line.removeprefix(overlays.STARTED).strip() for line in output if line.startswith(overlays.STARTED)]
-    if not (problem or nodes) and (request.where == "slurm" or "{overlay}" in request.subject):
+    if not (problem or nodes) and (not request.here or "{overlay}" in request.subject):
         problem = f"the container was not started (exit status {status}): {error}"
     run = replace(run, node="".join(nodes[:1])[:80])
     invalid = overlays.invalidity(restored, output)

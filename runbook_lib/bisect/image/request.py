@@ -6,7 +6,6 @@ import re
 import shlex
 import sys
 from dataclasses import dataclass
-from typing import Literal
 
 from runbook_lib.bisect import model
 from runbook_lib.compute.slurm.site import Site
@@ -14,7 +13,6 @@ from runbook_lib.errors import Refused
 from runbook_lib.images.reference import Tag
 from runbook_lib.pins.bump import Bump
 
-Where = Literal["slurm", "command"]
 _RECIPE_TEST = re.compile(r"[\w.-]+/[\w.-]+@[\w.-]+")
 #: The prefix of a simulated test in practice; its name follows.
 _PRACTICE = "practice "
@@ -32,8 +30,7 @@ class BisectRequest:
     """A search from the ``good`` to the ``bad`` tag, of at most ``runs`` runs.
 
     ``subject`` is what is measured: a recipe's test, or a command.  ``metric`` is ``exit``, ``value`` (the last number
-    that the command prints), or a metric of the test's golden values.  ``where`` is ``slurm``, or ``command`` for a
-    command that takes the image, and runs here.  ``site`` has the time limit, GPUs and images.
+    that the command prints), or a metric of the test's golden values.  ``site`` has the time limit, GPUs and images.
     """
 
     good: Tag
@@ -41,7 +38,6 @@ class BisectRequest:
     subject: str
     metric: str
     higher_is_better: bool
-    where: Where
     runs: int
     site: Site
 
@@ -49,6 +45,11 @@ class BisectRequest:
     def is_test(self) -> bool:
         """True for a recipe's test, which has golden values."""
         return _RECIPE_TEST.fullmatch(self.subject) is not None
+
+    @property
+    def here(self) -> bool:
+        """True for a command that takes the image, and runs on this machine; all else runs on the cluster."""
+        return "{image}" in self.subject or "{tag}" in self.subject
 
     @property
     def minutes(self) -> int:
@@ -65,7 +66,7 @@ class BisectRequest:
     @property
     def key(self) -> str:
         """A name for this search, whatever its budget: the same parameters continue it."""
-        facts = [str(self.good), str(self.bad), self.subject, self.metric, self.where, self.site.search_image]
+        facts = [str(self.good), str(self.bad), self.subject, self.metric, self.site.search_image]
         facts += [f"{name}={version}" for name, version in self.site.components.items()]
         return hashlib.sha256(json.dumps([*facts, self.higher_is_better]).encode()).hexdigest()[:12]
 
@@ -89,13 +90,13 @@ def parse(
         program = f"{shlex.quote(sys.executable)} -m runbook_lib.practice.workload"
         subject = f"{program} {subject.removeprefix(_PRACTICE)} {{tag}} {{restored}}"
     is_test = _RECIPE_TEST.fullmatch(subject) is not None
-    where: Where = "command" if "{image}" in subject or "{tag}" in subject else "slurm"
-    if where == "slurm" and not site.results:
-        raise Refused(_NO_PLACE)
     if not re.fullmatch(r"[0-9]{1,4}", budget) or not 4 <= int(budget) <= model.MAX_RUNS:
         raise Refused(f"budget={budget!r} is not a number of runs from 4 to {model.MAX_RUNS}, such as 40.")
     named, is_higher = _metric(metric, is_test=is_test)
-    return BisectRequest(first, last, subject, named, is_higher, where, int(budget), site)
+    request = BisectRequest(first, last, subject, named, is_higher, int(budget), site)
+    if not (request.here or site.results):
+        raise Refused(_NO_PLACE)
+    return request
 
 
 def _metric(text: str, *, is_test: bool) -> tuple[str, bool]:

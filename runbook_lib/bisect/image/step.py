@@ -31,7 +31,7 @@ class Searched:
     def sentence(self) -> str:
         """The runs in the imperative."""
         request = self.facts.request
-        place = "on the cluster" if request.where == "slurm" else "here"
+        place = "here" if request.here else "on the cluster"
         return f"run up to {request.runs - len(self.facts.ledger.runs)} times {request.subject}, {place}"
 
     def holds(self, world: World) -> Check:
@@ -95,7 +95,7 @@ class BisectImage:
             idle = "Nothing is planned. Give good, the newest tag that works, and tag, one that does not."
             return Plan(Outcome(idle), (display.note(idle),), on_branch=False)
         request = facts.request
-        inputs = {"test": request.subject, "where": request.where, "image": request.site.search_image}
+        inputs = {"test": request.subject, "image": request.site.search_image}
         inputs |= {"ledger": str(facts.ledger.path)}
         inputs |= {f"old {name}": version for name, version in request.site.components.items()}
         return Plan(Outcome(""), (facts.show(),), (Searched(facts),), evidence=Evidence(inputs), on_branch=False)

@@ -25,19 +25,19 @@ def test_without_a_good_tag_nothing_is_searched() -> None:
 
 
 @pytest.mark.parametrize(
-    ("test", "results", "where"),
+    ("test", "results", "here"),
     [
-        ("gpt/a@dgx_h100", "/r", "slurm"),
-        ("python3 x.py", "/r", "slurm"),
-        ("run {image}", "/r", "command"),
-        ("run {tag}", "", "command"),
-        ("practice slow", "", "command"),
+        ("gpt/a@dgx_h100", "/r", False),
+        ("python3 x.py", "/r", False),
+        ("run {image}", "/r", True),
+        ("run {tag}", "", True),
+        ("practice slow", "", True),
     ],
 )
-def test_what_is_measured_says_where(test: str, results: str, where: str) -> None:
+def test_what_is_measured_says_where(test: str, results: str, here: bool) -> None:
     request = read(test=test, site=replace(SITE, results=results), practice=True)
     assert request is not None
-    assert (request.where, request.minutes) == (where, 30)
+    assert (request.here, request.minutes) == (here, 30)
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_a_test_that_fails_on_the_base_branch_too_is_not_blamed_on_the_image(at:
     assert "(new with this image: the job passes in" in hang
     # The image is searched for what it broke, and for nothing else.
     search = read_offer(hang)
-    assert (search.subject, search.metric, search.where) == (f"gpt/{HANG}@dgx_h100", "exit", "slurm")
+    assert (search.subject, search.metric, search.here) == (f"gpt/{HANG}@dgx_h100", "exit", False)
     assert (str(search.good), str(search.bad)) == ("26.02-py3", "26.04-py3")
     assert "bisect-image" not in memory["why"]
     body = at.github().pulls()[0].body
