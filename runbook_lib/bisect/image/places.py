@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -32,8 +33,7 @@ from runbook_lib.world.machine import environment
 from runbook_lib.world.machine.files import make_folder, write
 
 Overlays = tuple[Overlay, ...]
-_NUMBER = re.compile(r"-?(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE][-+]?[0-9]{1,3})?")
-_MAX_OUTPUT = 4_000_000  # bytes from the end of an output
+_MAX_OUTPUT, _LONGEST = 4_000_000, 40  # bytes from the end of an output, characters of a number
 
 
 @dataclass(frozen=True)
@@ -164,9 +164,11 @@ def _last_number(output: list[str]) -> float:
     """Return the number at the end of the last line that ends with one."""
     for line in reversed(output):
         last = re.split(r"[\s:=]", line[-200:].strip())[-1]
-        match = None if line.startswith("runbook-") else _NUMBER.fullmatch(last)
-        if match and math.isfinite(float(match[0])):
-            return float(match[0])
+        if line.startswith("runbook-") or len(last) > _LONGEST:
+            continue
+        with suppress(ValueError):
+            if math.isfinite(float(last)):
+                return float(last)
     raise RunbookError("no line of its output ends with a number")
 
 
