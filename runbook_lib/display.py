@@ -13,11 +13,10 @@ from runbook_lib.checks import Check
 from runbook_lib.text.sanitize import visible
 
 # Translucent, so that text stays legible on a light and on a dark page.
-_ADDED, _REMOVED, _HUNK = "rgba(46,160,67,.18)", "rgba(248,81,73,.18)", "rgba(128,128,128,.15)"
+_COLOURS = {"+": "rgba(46,160,67,.18)", "-": "rgba(248,81,73,.18)", "@": "rgba(128,128,128,.15)"}
 _CELL = "text-align:left;vertical-align:top;padding:.2em .8em;border-bottom:1px solid rgba(128,128,128,.3)"
 _TABLE = "border-collapse:collapse;margin-left:0"
 _CODE = "white-space:pre;font-family:monospace;padding:0 .6em;text-align:left"
-_NUMBER = "text-align:right;opacity:.75;padding:0 .5em;user-select:none;font-family:monospace"
 #: The states of steps and checks: a word beside each mark, because neither colour nor mark alone may carry meaning.
 MARKS = {
     "passed": "✓ passed", "failed": "✗ failed", "skipped": "– skipped", "done": "✓ done", "waiting": "… waiting",
@@ -157,34 +156,14 @@ def checks(results: Sequence[Check]) -> View:
 
 
 def diff(text: str, *, empty: str = "Nothing to change.") -> View:
-    """Return a unified diff with line numbers and signs, added lines in green and removed ones in red."""
+    """Return a unified diff, added lines in green and removed ones in red, beside their signs."""
     if not text:
         return note(empty)
-    rows: list[str] = []
-    old = new = 0  # numbers of the next line before and after
-    old_left = new_left = 0  # lines of the hunk still to come
-    for line in text.removesuffix("\n").split("\n"):
-        if old_left > 0 or new_left > 0 or not line.startswith(("@@ ", "--- ", "+++ ", "diff ", "index ", "\\")):
-            colour = {"+": _ADDED, "-": _REMOVED}.get(line[:1], "transparent")
-            in_old, in_new = not line.startswith("+"), not line.startswith("-")
-            rows.append(_diff_row(old if in_old else "", new if in_new else "", line, colour))
-            old, old_left = old + in_old, old_left - in_old
-            new, new_left = new + in_new, new_left - in_new
-        elif line.startswith("+++ "):
-            name = html.escape(line[4:].partition("\t")[0].removeprefix("b/"))
-            cell = f'<td colspan="3" style="{_CODE}"><strong>{name}</strong></td>'
-            rows.append(f'<tr style="background:{_HUNK}">{cell}</tr>')
-        elif line.startswith(("@@ ", "\\")):
-            if match := re.match(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))?", line):
-                old, old_left, new, new_left = map(int, match.groups(default="1"))
-            rows.append(_diff_row("", "", line, _HUNK))
-    return View(f'<table style="{_TABLE}">{"".join(rows)}</table>', text.removesuffix("\n"))
-
-
-def _diff_row(old: object, new: object, line: str, colour: str) -> str:
-    numbers = f'<td style="{_NUMBER}">{old}</td><td style="{_NUMBER}">{new}</td>'
-    shown = html.escape(line.replace("\r", "␍"))
-    return f'<tr style="background:{colour}">{numbers}<td style="{_CODE}">{shown}</td></tr>'
+    shown, rows = text.removesuffix("\n"), ""
+    for line in html.escape(shown).replace("\r", "␍").split("\n"):
+        colour = _COLOURS.get(line[:1], "transparent")
+        rows += f'<tr style="background:{colour}"><td style="{_CODE}">{line}</td></tr>'
+    return View(f'<table style="{_TABLE}">{rows}</table>', shown)
 
 
 def count(number: int, noun: str) -> str:

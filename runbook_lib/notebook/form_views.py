@@ -83,9 +83,9 @@ def cells(folder: Path, *, unfold: bool) -> str:
 
 def _outputs(file: Path) -> Iterator[tuple[str, str]]:
     heading = ""
-    for cell in json.loads(file.read_bytes())["cells"] if file.is_file() else ():
-        lines = "".join(cell["source"]).splitlines()
+    for cell in report.cells(file):
         if cell["cell_type"] == "markdown":
+            lines = cell["source"].splitlines()
             heading = next((line.lstrip("# ") for line in lines if line.startswith("#")), heading)
         elif cell.get("outputs") and not _OTHER_CELLS.intersection(cell["metadata"].get("tags", ())):
             yield heading, "\n".join(map(report.shown, cell["outputs"]))

@@ -1,4 +1,4 @@
-"""The pages for people: ``report.html`` of a record, made by nbconvert, and the archive's index.
+"""The pages for people: ``report.html`` of a record, its Markdown by nbconvert, and the archive's index.
 
 A page loads nothing, and its content security policy lets nothing run that a quoted text might contain.
 """
@@ -45,7 +45,8 @@ def write_report(folder: Path, run: Mapping[str, Any]) -> None:
         f"{run['notebook']['name']} {run['bump']['tag']}: {(run.get('outcome') or {}).get('sentence') or run['state']}"
     )
     title = title if len(title) <= _LONGEST_TITLE else f"{title[:_LONGEST_TITLE]} …"
-    body = f"<h1>{html.escape(title)}</h1>\n{_summary(folder, run)}\n{_cells(folder / EXECUTED)}"
+    body = f"<h1>{html.escape(title)}</h1>\n{_summary(folder, run)}\n"
+    body += "\n".join(_texts_and_outputs(folder / EXECUTED))
     if run["bump"]["practice"]:
         body = link_pages(body, folder, lambda page: quote(page.as_posix()))
     write(folder / REPORT, page(title, body))
@@ -150,22 +151,22 @@ def person(run: Mapping[str, Any]) -> str:
     return f"{name}, by {ci.get('service')} of {ci.get('actor')}" if ci else name
 
 
-def _cells(notebook: Path) -> str:
-    """Return the texts and outputs of a notebook; empty if it cannot be read."""
+def cells(notebook: Path) -> list[Any]:
+    """Return the cells of an executed notebook; none if it cannot be read."""
     startup.skip_notebook_formats()
-    from nbconvert.exporters.templateexporter import TemplateExporter  # takes half a second to import
     from nbformat.v4 import reads_json
 
-    filters = {"prose": _prose, "shown": shown}
-    source = files(__package__).joinpath("templates/notebook.html.j2").read_text("utf-8")
-    exporter: Any = TemplateExporter(raw_template=source, filters=filters)  # type: ignore[no-untyped-call]
     try:
-        content = reads_json(run_file.text(notebook))
-        list(content["cells"])
+        return list(reads_json(run_file.text(notebook))["cells"])
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
-        return ""
-    # Not its `from_notebook_node`, which validates and copies what our kernel has just written.
-    return str(exporter.template.render(nb=content, resources={}))
+        return []
+
+
+def _texts_and_outputs(notebook: Path) -> Iterator[str]:
+    for cell in cells(notebook):
+        if cell["cell_type"] == "markdown":
+            yield _prose(cell["source"])
+        yield from map(shown, cell.get("outputs", ()))
 
 
 def _prose(text: str) -> str:
