@@ -30,7 +30,7 @@ def test_the_start_page_runs_when_it_opens_and_others_do_not(lab: Lab, tab: Tab)
 
 def test_after_a_reload_the_kernel_knows_what_the_list_shows(lab: Lab, tab: Tab) -> None:
     tab.open("00-start")
-    for _ in range(3):
+    for _ in range(2):
         tab.open("00-start")  # the kernel stays
         tab.choose(TAG)
         expect(tab.part("warning")).to_contain_text("Preview first", timeout=20_000)
