@@ -104,7 +104,7 @@ def select(tests: Sequence[Workload], words: str, platform: str, environment: st
 def _is_named(test: Workload, word: str) -> bool:
     if word == BUMP:
         return not coverage.GITHUB.keys().isdisjoint(test.scopes)
-    return word in test.scopes or word in (test.case, f"{test.model}/{test.case}", test.name)
+    return word in test.scopes or word in (test.case, f"{test.model}/{test.case}")
 
 
 def config_of(test: Workload) -> str:

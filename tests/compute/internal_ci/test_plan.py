@@ -1,7 +1,5 @@
 """The variables and the verdict of the internal pipeline: tables."""
 
-from dataclasses import replace
-
 import pytest
 from layouts import GITLAB, image, matrix, rows
 
@@ -128,18 +126,10 @@ def test_verdicts(jobs: list[PipelineJob], status: str, state: str, words: str) 
     assert bool(progress.next_action) == (state != "passed")
 
 
-def test_other_jobs_are_useless() -> None:
-    pushes = [replace(it, name=it.name.replace("pre_build", "push")) for it in BOTH]
-    assert plan.judge(pipeline(status="success"), pushes, expected()).state == "useless"
+def test_without_expected_builds_a_pipeline_is_useless() -> None:
     assert plan.judge(pipeline(status="success"), BOTH, ()).state == "useless"
 
 
 @pytest.mark.parametrize(("status", "state"), [("running", "waiting"), ("success", "passed"), ("failed", "passed")])
 def test_requested_tests_must_have_ended(status: str, state: str) -> None:
     assert plan.judge(pipeline(status=status), BOTH, expected(), tested=True).state == state
-
-
-def test_a_hostile_job_name_takes_no_time() -> None:
-    build = expected()[0]
-    for name in ("a: [" * 20_000, "[" * 50_000, "x: [" + "a, " * 50_000 + "]", ": [" + " " * 50_000):
-        assert not build.matches(PipelineJob(1, name, "", "", "", ""))
