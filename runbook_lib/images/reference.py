@@ -108,11 +108,11 @@ class ImageRef:
         return text
 
 
-def require_tag_length(tag: str, advice: str = "") -> None:
+def require_tag_length(tag: str) -> None:
     """Raise RunbookError for a tag that is longer than the OCI specifications allow."""
     if len(tag) > LONGEST_TAG:
         problem = f"it has {len(tag)} characters, but a tag may have at most {LONGEST_TAG}"
-        raise RunbookError(f"The tag {tag[:60]!r}… is too long: {problem}.{advice}")
+        raise RunbookError(f"The tag {tag[:60]!r}… is too long: {problem}.")
 
 
 def _describe_problem(text: str) -> str:

@@ -127,7 +127,7 @@ def open_record(
     root = archive.default()
     if session.interactive() or session.SHOWN in os.environ:
         return Recorder(name, bump, records=root.joinpath(*identity.parts))
-    engine = provenance.parent_process() if os.environ.get(recording.ENGINE) else None
+    engine = provenance.process(os.getppid()) if os.environ.get(recording.ENGINE) else None
     folder = archive.begin(root, identity, name, given, engine=engine)
     print(f"Record: {folder.name}")
     atexit.register(recording.end_killed, folder)

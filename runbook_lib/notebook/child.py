@@ -93,7 +93,6 @@ def start(notebook: Path, parameters: Mapping[str, object], folder: Path, *, sho
     ``folder`` is the bump's in the archive, ``shown`` the fingerprint of the plan that a person has seen.  Raises
     RunbookError if no process can be started.
     """
-    import psutil  # type: ignore[import-untyped]
 
     environment = {name: value for name, value in os.environ.items() if name != session.VARIABLE}
     if shown:
@@ -107,7 +106,7 @@ def start(notebook: Path, parameters: Mapping[str, object], folder: Path, *, sho
             process = subprocess.Popen(
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=err, stderr=err, start_new_session=True
             )
-            engine = provenance.describe(psutil.Process(process.pid))
+            engine = provenance.process(process.pid)
             return FollowedRun(folder, engine, process, os.dup(err.fileno()))
     except OSError as error:
         raise RunbookError(f"The run could not be started: {error}. Nothing was changed.") from error

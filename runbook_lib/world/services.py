@@ -31,7 +31,7 @@ class OnlineServices:
         """Return the repository of an image in its registry, or at RUNBOOK_REGISTRY.  Sends nothing yet."""
         from runbook_lib.world.registry.client import OciRegistry
 
-        return OciRegistry.connect(ref, self.env)
+        return OciRegistry(ref, self.env)
 
     def second_ci(self, server: str = "", project: str = "") -> SecondCi | None:
         """Return GitLab, at GITLAB_URL or else at ``server``; None without either.  Raises RunbookError."""

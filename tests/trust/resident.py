@@ -108,7 +108,7 @@ def gitlab_project(url: str, _: int) -> str:
 
 def registry(url: str, _: int) -> str:
     env = {"RUNBOOK_REGISTRY": url}
-    with OciRegistry.connect(ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3"), env) as client:
+    with OciRegistry(ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3"), env) as client:
         return str(len(client.tags()))
 
 

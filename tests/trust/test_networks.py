@@ -54,7 +54,7 @@ def ask_gitlab(url: str, transport: httpx.BaseTransport | None = None) -> object
 
 def ask_registry(url: str, transport: httpx.BaseTransport | None = None) -> object:
     env, ref = {"RUNBOOK_REGISTRY": url, "NGC_API_KEY": TOKEN}, ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
-    return OciRegistry.connect(ref, env, transport=transport, sleep=lambda _: None).tags()
+    return OciRegistry(ref, env, transport=transport, sleep=lambda _: None).tags()
 
 
 def ask_for_a_part(url: str, transport: httpx.BaseTransport | None = None) -> object:

@@ -216,7 +216,7 @@ def test_an_answer_that_repeats_the_token_is_searched_too(status: int) -> None:
         asked: list[Callable[[], object]] = [
             lambda: github.comment(1, "x"),
             lambda: GitLab(env, transport=answer, sleep=str).pipeline(1),
-            lambda: OciRegistry.connect(image, {"NGC_API_KEY": token}, transport=answer, sleep=str).tags(),
+            lambda: OciRegistry(image, {"NGC_API_KEY": token}, transport=answer, sleep=str).tags(),
         ]
         for ask in asked:
             with pytest.raises(RunbookError) as told:

@@ -7,7 +7,7 @@ No call waits for a password or a pass phrase: there is no terminal, and every c
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -159,11 +159,11 @@ class Checkout:
         name = next((name for name in ("upstream", "origin") if name in urls), None)
         return name, command.clean(urls.get(name or "", ""))
 
-    def repository(self, env: Mapping[str, str] = os.environ) -> str:
+    def repository(self) -> str:
         """Return ``owner/name`` on the forge: GITHUB_REPOSITORY, else from the remotes ``upstream`` and ``origin``."""
         if self.slug:
             return self.slug
-        if slug := env.get("GITHUB_REPOSITORY"):
+        if slug := os.environ.get("GITHUB_REPOSITORY"):
             if not re.fullmatch(r"[A-Za-z0-9-]+/[A-Za-z0-9._-]+", slug):
                 raise RunbookError(f"GITHUB_REPOSITORY is {slug!r}; expected owner/name.")
             return slug

@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.text.sanitize import visible
@@ -68,14 +69,10 @@ def require(oldest: tuple[int, int] = OLDEST, purpose: str = "The runbook") -> N
         )
 
 
-def git(
-    place: Path, *arguments: str, stdin: str | None = None, settings: Mapping[str, str] | None = None,
-    remote: str | None = None, offline: bool = False, index: Path | None = None,
-) -> str:  # fmt: skip
-    """Run git in a folder like ``output``, and return its output without the final newline."""
+def git(place: Path, *arguments: str, stdin: str | None = None, **options: Any) -> str:
+    """Run git in a folder with the options of ``output``, and return its output without the final newline."""
     content = None if stdin is None else stdin.encode("utf-8", "surrogateescape")
-    printed = output(place, *arguments, stdin=content, settings=settings, remote=remote, offline=offline, index=index)
-    return printed.decode("utf-8", "surrogateescape").removesuffix("\n")
+    return output(place, *arguments, stdin=content, **options).decode("utf-8", "surrogateescape").removesuffix("\n")
 
 
 def output(

@@ -78,23 +78,12 @@ def requirements() -> dict[str, str] | None:
     return {"name": f"environment/{file.name}", "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
 
 
-def process() -> dict[str, Any]:
-    """Describe this process, so that ``is_alive`` recognizes it later."""
+def process(pid: int | None = None) -> dict[str, Any]:
+    """Describe a process of this machine, by default this one, so that ``is_alive`` recognizes it later."""
     import psutil  # type: ignore[import-untyped]
 
-    return describe(psutil.Process())
-
-
-def parent_process() -> dict[str, Any]:
-    """Describe the process that started this one."""
-    import psutil
-
-    return describe(psutil.Process(os.getppid()))
-
-
-def describe(process: Any) -> dict[str, Any]:
-    """Describe a process of this machine, a ``psutil.Process``."""
-    return {"pid": process.pid, "started": process.create_time(), "host": socket.gethostname()}
+    found = psutil.Process(pid)
+    return {"pid": found.pid, "started": found.create_time(), "host": socket.gethostname()}
 
 
 def is_same(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
@@ -109,15 +98,15 @@ def is_here(process: Mapping[str, Any]) -> bool:
     return bool(process["host"] == socket.gethostname())
 
 
-def is_alive(process: Mapping[str, Any]) -> bool:
+def is_alive(record: Mapping[str, Any]) -> bool:
     """Return True if exactly this process is running; True for a process on another host."""
     import psutil
 
-    if not is_here(process):
+    if not is_here(record):
         return True
     try:
-        current = psutil.Process(process["pid"])
-        return is_same(process, describe(current)) and current.status() != psutil.STATUS_ZOMBIE
+        is_zombie = psutil.Process(record["pid"]).status() == psutil.STATUS_ZOMBIE
+        return not is_zombie and is_same(record, process(record["pid"]))
     except psutil.NoSuchProcess:
         return False
     except psutil.AccessDenied:

@@ -4,17 +4,16 @@ Content that is read by digest is checked against that digest.  Source of the fo
 """
 
 import hashlib
-import os
 import re
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Self, TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import httpx
 
 from runbook_lib.errors import CannotTell, Unreachable
-from runbook_lib.images.reference import LONGEST_TAG, Image, ImageRef, PlatformImage
-from runbook_lib.world.registry.connection import Connection, document_of, parse_address
+from runbook_lib.images.reference import LONGEST_TAG, Image, PlatformImage
+from runbook_lib.world.registry.connection import Connection, document_of
 from runbook_lib.world.transport.http import join
 
 _OCI, _DOCKER = "application/vnd.oci.image", "application/vnd.docker.distribution"
@@ -23,35 +22,12 @@ _MANIFESTS = (f"{_OCI}.manifest.v1+json", f"{_DOCKER}.manifest.v2+json")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 _MEMBERS, _TAGS, _PAGES = 50, 100_000, 100  # more platforms, tags and pages of tags than any real image has
 _LISTING = 60.0  # seconds for all pages of tags
-_HUB = "registry-1.docker.io"  # the host of Docker's own registry, docker.io
 
 T = TypeVar("T")
 
 
 class OciRegistry(Connection):
     """One repository of a registry.  ``world.ports.Registry`` says what the methods return."""
-
-    @classmethod
-    def connect(
-        cls, ref: ImageRef, env: Mapping[str, str] = os.environ, *,
-        transport: httpx.BaseTransport | None = None, sleep: Callable[[float], None] | None = None,
-    ) -> Self:  # fmt: skip
-        """Return the repository of ``ref``, at RUNBOOK_REGISTRY or else at its own registry.  Sends nothing yet.
-
-        RUNBOOK_REGISTRY is the URL for every registry, or a comma-separated list of ``nvcr.io=https://…``.
-        NGC_API_KEY is for images of nvcr.io, which issued it; at the one address that RUNBOOK_REGISTRY names,
-        RUNBOOK_REGISTRY_PASSWORD (``user:password``) comes first.
-        """
-        override = _override(ref.registry, env)
-        hub = ref.registry == "docker.io"
-        address = override or httpx.URL(f"https://{_HUB if hub else ref.registry}/")
-        repository = f"library/{ref.repository}" if hub and "/" not in ref.repository else ref.repository
-        login, source = "", ""
-        if ref.registry == "nvcr.io" and (key := env.get("NGC_API_KEY", "").strip()):
-            login, source = f"$oauthtoken:{key}", "NGC_API_KEY"
-        if override and "," not in env["RUNBOOK_REGISTRY"] and env.get("RUNBOOK_REGISTRY_PASSWORD"):
-            login, source = env["RUNBOOK_REGISTRY_PASSWORD"].strip(), "RUNBOOK_REGISTRY_PASSWORD"
-        return cls(address, repository, login, source, transport=transport, sleep=sleep)
 
     def image(self, reference: str) -> Image | None:
         manifest = self._manifest(reference)
@@ -168,17 +144,6 @@ class OciRegistry(Connection):
         if not isinstance(value, kind):
             raise CannotTell(f"{self.name} sent a document without a valid {key!r}, which OCI requires.")
         return value
-
-
-def _override(registry: str, env: Mapping[str, str]) -> httpx.URL | None:
-    """Return the URL in RUNBOOK_REGISTRY for a registry."""
-    for entry in filter(None, map(str.strip, env.get("RUNBOOK_REGISTRY", "").split(","))):
-        host, equals, address = entry.partition("=")
-        if not equals or "/" in host:
-            return parse_address(entry)
-        if host == registry:
-            return parse_address(address)
-    return None
 
 
 def _is_index(document: Mapping[str, Any]) -> bool:

@@ -5,6 +5,7 @@ challenge of the distribution project, used by nvcr.io and most others.
 """
 
 import base64
+import os
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Self
@@ -12,29 +13,41 @@ from typing import Any, Self
 import httpx
 
 from runbook_lib.errors import RunbookError, Unreachable
+from runbook_lib.images.reference import ImageRef
 from runbook_lib.world.replies import parse_json
 from runbook_lib.world.transport import urls
 from runbook_lib.world.transport.http import Client, NoReply, is_same_origin, is_temporary, pause_sentence
 
+_HUB = "registry-1.docker.io"  # the host of Docker's own registry, docker.io
 _LARGEST = 4 * 2**20  # bytes; the specification lets a registry refuse larger manifests
 
 
 class Connection:
-    """GET requests to one repository.
+    """GET requests to one repository, at RUNBOOK_REGISTRY or else at its own registry.
 
-    ``login`` is a user name and password, ``user:password``, from the variable ``source``.  It goes to the registry and
-    to its token service, when they ask for it, over TLS, and nowhere else.  A registry at plain HTTP gets nothing, nor
-    does its token service: somebody else may have replied in its place.
+    RUNBOOK_REGISTRY is the URL for every registry, or a comma-separated list of ``nvcr.io=https://…``.  NGC_API_KEY is
+    for images of nvcr.io, which issued it; at the one address that RUNBOOK_REGISTRY names, RUNBOOK_REGISTRY_PASSWORD
+    (``user:password``) comes first.  The login goes to the registry and to its token service, when they ask for it,
+    over TLS, and nowhere else.  A registry at plain HTTP gets nothing, nor does its token service: somebody else may
+    have replied in its place.
     """
 
     def __init__(
-        self, address: httpx.URL, repository: str, login: str = "", source: str = "", *,
+        self, ref: ImageRef, env: Mapping[str, str] = os.environ, *,
         transport: httpx.BaseTransport | None = None, sleep: Callable[[float], None] | None = None,
     ) -> None:  # fmt: skip
-        self.address, self.repository = address, repository
-        self._login, self._source = login, source
+        """Prepare for the repository of ``ref``.  Sends nothing yet."""
+        override = _override(ref.registry, env)
+        hub = ref.registry == "docker.io"
+        self.address = override or httpx.URL(f"https://{_HUB if hub else ref.registry}/")
+        self.repository = f"library/{ref.repository}" if hub and "/" not in ref.repository else ref.repository
+        self._login, self._source = "", ""
+        if ref.registry == "nvcr.io" and (key := env.get("NGC_API_KEY", "").strip()):
+            self._login, self._source = f"$oauthtoken:{key}", "NGC_API_KEY"
+        if override and "," not in env["RUNBOOK_REGISTRY"] and env.get("RUNBOOK_REGISTRY_PASSWORD"):
+            self._login, self._source = env["RUNBOOK_REGISTRY_PASSWORD"].strip(), "RUNBOOK_REGISTRY_PASSWORD"
         self._authorization: dict[str, str] = {}
-        self._client = Client(address, _LARGEST, transport=transport, sleep=sleep)
+        self._client = Client(self.address, _LARGEST, transport=transport, sleep=sleep)
 
     @property
     def name(self) -> str:
@@ -157,7 +170,18 @@ def _is_private(url: httpx.URL) -> bool:
     return urls.is_private(url.scheme, url.host)
 
 
-def parse_address(text: str) -> httpx.URL:
+def _override(registry: str, env: Mapping[str, str]) -> httpx.URL | None:
+    """Return the URL in RUNBOOK_REGISTRY for a registry."""
+    for entry in filter(None, map(str.strip, env.get("RUNBOOK_REGISTRY", "").split(","))):
+        host, equals, address = entry.partition("=")
+        if not equals or "/" in host:
+            return _parse_address(entry)
+        if host == registry:
+            return _parse_address(address)
+    return None
+
+
+def _parse_address(text: str) -> httpx.URL:
     """Return the URL in RUNBOOK_REGISTRY.  Raises RunbookError without the text, which may contain a password."""
     if not urls.is_address(text) or (address := httpx.URL(text)).path != "/":
         raise RunbookError(

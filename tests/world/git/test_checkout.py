@@ -99,7 +99,7 @@ def test_credentials_in_a_remote_never_show(checkout: Checkout) -> None:
         assert "127.0.0.1:1/o/n.git" in str(caught.value)
         assert "s3cr" not in str(caught.value)
     assert "s3cr" not in str(checkout.remote_url("origin"))
-    assert checkout.repository({}) == "o/n"
+    assert checkout.repository() == "o/n"
 
 
 def test_push_never_forces(checkout: Checkout, remote: Path) -> None:

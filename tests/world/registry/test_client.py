@@ -55,7 +55,7 @@ class Fake:
         return [request for request in self.requests if request not in self.asked]
 
     def registry(self, **env: str) -> OciRegistry:
-        return OciRegistry.connect(REF, env, transport=httpx.MockTransport(self.handle), sleep=self.slept.append)
+        return OciRegistry(REF, env, transport=httpx.MockTransport(self.handle), sleep=self.slept.append)
 
     def manifest(self, document: object, media_type: str = images.MANIFEST) -> OciRegistry:
         """The registry, with the given document behind the tag."""
@@ -144,7 +144,7 @@ def test_tags_are_read_to_the_last_page(fake: Fake) -> None:
 def test_the_address_of_a_registry(fake: Fake, image: str, told: str, origin: str) -> None:
     fake.answers["*"] = httpx.Response(200, json={"tags": []})
     transport = httpx.MockTransport(fake.handle)
-    OciRegistry.connect(ImageRef.parse(image), {"RUNBOOK_REGISTRY": told}, transport=transport).tags()
+    OciRegistry(ImageRef.parse(image), {"RUNBOOK_REGISTRY": told}, transport=transport).tags()
     repository = "library/a" if image == "docker.io/a" else "a"
     assert [str(request.url) for request in fake.requests] == [f"{origin}/v2/{repository}/tags/list?n=1000"]
 
@@ -208,12 +208,12 @@ def test_which_credentials_the_token_service_gets(
         env["RUNBOOK_REGISTRY_PASSWORD"] = "ada:pass:word\n"
     ref = ImageRef.parse(f"{registry}/nvidia/pytorch:1")
     transport = httpx.MockTransport(fake.handle)
-    assert OciRegistry.connect(ref, env, transport=transport).tags() == ["26.04-py3"]
+    assert OciRegistry(ref, env, transport=transport).tags() == ["26.04-py3"]
     assert [request.headers.get("Authorization") for request in fake.tokens] == [sent]
     assert {request.headers.get("Authorization") for request in fake.asked} <= {None, "Bearer let-me-in"}
     fake.answers["/token"] = httpx.Response(401)
     with pytest.raises(Unreachable) as refused:
-        OciRegistry.connect(ref, env, transport=transport).tags()
+        OciRegistry(ref, env, transport=transport).tags()
     named = {KEY: "Renew NGC_API_KEY", LOGIN: "Renew RUNBOOK_REGISTRY_PASSWORD"}.get(sent or "", "set NGC_API_KEY")
     assert ("No credentials were sent, because mirror.example.com:5000" if address == PLAIN else named) in (
         refused.value.fix

@@ -52,7 +52,7 @@ def test_certificates_that_are_not_trusted_or_not_of_today(
     slept: list[float] = []
     with (
         serving(NoTags, context=context) as url,
-        OciRegistry.connect(REF, {"RUNBOOK_REGISTRY": url}, sleep=slept.append) as registry,
+        OciRegistry(REF, {"RUNBOOK_REGISTRY": url}, sleep=slept.append) as registry,
     ):
         if says:
             with pytest.raises(Unreachable, match=says):
@@ -133,7 +133,7 @@ def guarded(storage: tuple[Path, str]) -> Iterator[str]:
 def practice_image() -> Image | None:
     """The same image, as our own registry shows it."""
     server = RegistryServer()
-    with OciRegistry.connect(REF, {"RUNBOOK_REGISTRY": server.url}) as registry:
+    with OciRegistry(REF, {"RUNBOOK_REGISTRY": server.url}) as registry:
         image = registry.image(str(TAG))
     server.close()
     return image
@@ -142,16 +142,16 @@ def practice_image() -> Image | None:
 @pytest.mark.component("registry")
 def test_debians_registry_open_and_with_tokens(storage: tuple[Path, str], guarded: str) -> None:
     for url in (storage[1], guarded):
-        with OciRegistry.connect(REF, {"RUNBOOK_REGISTRY": url}) as registry:
+        with OciRegistry(REF, {"RUNBOOK_REGISTRY": url}) as registry:
             assert sorted(registry.tags()) == ["26.03-py3", "26.04-py3"]
             check, image = verify_tag(registry, TAG, BOTH)
             assert check.status == "passed"
             assert image == practice_image()
             assert registry.image("26.05-py3") is None
     ref = ImageRef.parse("nvcr.io/nvidia/private:26.04-py3")
-    with OciRegistry.connect(ref, {"RUNBOOK_REGISTRY": guarded}) as anonymous:
+    with OciRegistry(ref, {"RUNBOOK_REGISTRY": guarded}) as anonymous:
         check, _ = verify_tag(anonymous, TAG, BOTH)
         assert check.status == "skipped"
         assert "refuses read access (HTTP 401). If the image is not public, set NGC_API_KEY" in check.detail
-    with OciRegistry.connect(ref, {"RUNBOOK_REGISTRY": guarded, "NGC_API_KEY": "good"}) as signed_in:
+    with OciRegistry(ref, {"RUNBOOK_REGISTRY": guarded, "NGC_API_KEY": "good"}) as signed_in:
         assert verify_tag(signed_in, TAG, BOTH)[0].status == "passed"
