@@ -1,14 +1,18 @@
 """The work that a bump leaves to people once it is ready, and what nobody has tested or refreshed by then."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import cached_property
 
 from runbook_lib import notebooks
-from runbook_lib.bump import ci_triggers, gitlab_values, lts_validation
+from runbook_lib.bump import branch_history, ci_triggers, gitlab_values, lts_validation
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures import quarantines
 from runbook_lib.failures.base_branch import MAX_AGE
 from runbook_lib.text.lists import join_first
+from runbook_lib.world import ci_progress
+from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.github.ci_status import CiStatus, branch_of, on_base
 from runbook_lib.world.github.models import Pull, WorkflowJob
 from runbook_lib.world.ports import Forge
@@ -18,18 +22,33 @@ from runbook_lib.world.pull_request import PullRequestState
 _UPDATES = "bump-ci-container-"
 
 
-def left_to_people(
-    state: PullRequestState, github: Forge, pull: Pull, progress: Callable[[], CiStatus]
-) -> Iterator[str]:
-    """Yield, once every requirement is met, what people do and know before the merge; ``progress`` is its CI's."""
-    branch, repository = state.branch, state.bump.repository
+@dataclass(frozen=True)
+class Head:
+    """The bump's pull request, and the review of its commits."""
+
+    branch: BumpBranch
+    state: PullRequestState
+    pull: Pull
+    github: Forge
+    review: branch_history.Review
+
+    @cached_property
+    def ci(self) -> CiStatus:
+        """The state of its CI run, read once.  Raises RunbookError if it cannot be."""
+        return ci_progress.progress(self.state, self.pull, self.github)
+
+
+def left_to_people(head: Head) -> Iterator[str]:
+    """Yield, once every requirement is met, what people do and know before the merge."""
+    branch, pull, github = head.branch, head.pull, head.github
+    repository = branch.bump.repository
     if pull.draft:
         yield f"Press “Ready for review” on {pull.url}."
     yield "Get the code owners' reviews."
     if not repository.ci.workflow:
         yield f"{ci_triggers.describe(branch)} Read the checks of {pull.url}, which are not followed here."
     yield from lts_validation.describe(branch)
-    if repository.tests.golden and state.bump.image_type == "dev":
+    if repository.tests.golden and branch.bump.image_type == "dev":
         fork = branch.checkout.merge_base(pull.head_sha, branch.base_commit) or branch.base_commit
         yield from gitlab_values.unrefreshed(branch, fork, pull.head_sha)
     yield from (sentence for label, sentence in repository.ci.offers.items() if label not in pull.labels)
@@ -37,7 +56,7 @@ def left_to_people(
         try:
             yield from _around(github, pull)
             off = {each.test for each in quarantines.quarantined_since_fork(branch, pull.head_sha)}
-            yield from _queue(github, pull, repository.ci.workflow, progress(), off)
+            yield from _queue(github, pull, repository.ci.workflow, head.ci, off)
         except RunbookError as error:
             yield f"Look for open pull requests that this one concerns, and what only the merge queue tests: {error}"
     if sentence := repository.ci.syncs.get(pull.base_ref):

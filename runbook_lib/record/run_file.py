@@ -150,7 +150,7 @@ def interrupted(run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def requirements(run: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the requirements for a merge that a run has checked, as ``bump.readiness`` writes them."""
+    """Return the requirements for a merge that a run has checked, as ``bump.ready`` writes them."""
     return list((run.get("inputs") or {}).get("requirements") or ())
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from bumping import BRANCH, CONTRIBUTOR, World, bump_to, colleague, git
 
-from runbook_lib.bump import readiness
-from runbook_lib.bump.readiness import Readiness
+from runbook_lib.bump import ready
+from runbook_lib.bump.ready import ReadyFacts
 from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.world import bump_branch
 from runbook_lib.world.github.models import WorkflowJob
@@ -31,11 +31,9 @@ def test_a_pipeline_that_nobody_looked_for_is_unknown(
     monkeypatch.setenv("GITLAB_TOKEN", "x")
     world.open_pr()
     bump = bump_to(allow=allow)
-    state = readiness.check(bump_branch.find(world.checkout, bump), world.github(), world.records)
+    state = ready.check(bump_branch.find(world.checkout, bump), world.github(), world.records)
     (found,) = [each for each in state.requirements if each.kind == "second ci"]
-    assert (found.state, found.blocks, found in state.missing, found in state.unseen) == (
-        "unknown", blocks, blocks, not blocks
-    )  # fmt: skip
+    assert (found.state, found.blocks) == ("unknown", blocks)
     assert ("what: second-ci-unseen" in found.next.because) is blocks
 
 
@@ -57,11 +55,11 @@ def of_a_fork(world: World, script: str) -> str:
 def test_the_commits_of_a_forks_pull_request_are_judged(world: World, colleague: None) -> None:
     evil = of_a_fork(world, "evil.sh")
 
-    def look(allow: str = "") -> Readiness:
+    def look(allow: str = "") -> ReadyFacts:
         branch = bump_branch.find(world.checkout, bump_to(allow=allow))
-        return readiness.check(branch, world.github(), world.records)
+        return ready.check(branch, world.github(), world.records)
 
-    (commits,) = [each for each in look().missing if each.kind == "commits"]
+    (commits,) = [each for each in look().requirements if each.blocks and each.kind == "commits"]
     assert evil[:10] in commits.evidence
     assert evil in commits.next.because
     assert "git push" not in commits.next.because  # it is not our branch
@@ -73,12 +71,12 @@ def test_the_commits_of_a_forks_pull_request_are_judged(world: World, colleague:
     assert "evil.sh" in (folder / "change.diff").read_text()
     world.open_pr(allow=f"foreign-commit:{evil}")
     assert "label" in world.effects()
-    assert not [each for each in look(f"foreign-commit:{evil}").missing if each.kind == "commits"]
+    assert not [each for each in look(f"foreign-commit:{evil}").requirements if each.blocks and each.kind == "commits"]
 
 
 def test_the_bumps_own_commits_are_recognized_in_a_fork(world: World, colleague: None) -> None:
     of_a_fork(world, "")
-    state = readiness.check(bump_branch.find(world.checkout, bump_to()), world.github(), None)
+    state = ready.check(bump_branch.find(world.checkout, bump_to()), world.github(), None)
     assert [each.state for each in state.requirements if each.kind == "commits"] == ["met"]
 
 
@@ -90,7 +88,7 @@ def test_commits_that_cannot_be_fetched_are_not_met(world: World, colleague: Non
     git(path, "reflog", "expire", "--expire=now", "--all")
     git(path, "gc", "-q", "--prune=now")
     git(world.remote, "update-ref", "-d", "refs/pull/10/head")
-    state = readiness.check(bump_branch.find(world.checkout, bump_to()), world.github(), world.records)
+    state = ready.check(bump_branch.find(world.checkout, bump_to()), world.github(), world.records)
     assert [(each.kind, each.state) for each in state.requirements] == [("commits", "unknown")]
     world.open_pr()
     assert "cannot be fetched" in world.outcome()
@@ -98,7 +96,7 @@ def test_commits_that_cannot_be_fetched_are_not_met(world: World, colleague: Non
 
 def test_a_strangers_pull_request_is_not_the_bumps(world: World) -> None:
     of_a_fork(world, "evil.sh")
-    state = readiness.check(bump_branch.find(world.checkout, bump_to()), world.github(), world.records)
+    state = ready.check(bump_branch.find(world.checkout, bump_to()), world.github(), world.records)
     assert (state.requirements, "no pull request" in state.problem) == ((), True)
     world.open_pr(mode="preview")
     assert any("will not be used" in entry for entry in world.said("warnings"))
@@ -120,7 +118,7 @@ def test_the_tests_of_other_projects_count_once_they_are_asked_for(
 ) -> None:
     found = WorkflowJob(1, "https://x/1", "cicd-mbridge-testing", *job, None, None)
     status: Any = SimpleNamespace(jobs=(found,), is_over=True)
-    state: Any = SimpleNamespace(bump=SimpleNamespace(repository=MEGATRON_LM))
-    pull: Any = SimpleNamespace(labels=labels, head_sha="a" * 40)
-    told = list(readiness._check_downstream(state, pull, lambda: status))
+    state = SimpleNamespace(bump=SimpleNamespace(repository=MEGATRON_LM))
+    head: Any = SimpleNamespace(state=state, pull=SimpleNamespace(labels=labels, head_sha="a" * 40), ci=status)
+    told = list(ready._check_downstream(head))
     assert [(each.state, each.running) for each in told] == expected

@@ -1,5 +1,6 @@
 """The end of a bump: outcome, plan and links."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,8 +8,7 @@ from typing import Any
 import pytest
 from bumping import allowed
 
-from runbook_lib.bump.readiness import Readiness, Requirement, State
-from runbook_lib.bump.ready import Ready, ReadyFacts, RecordedStep
+from runbook_lib.bump.ready import Ready, ReadyFacts, RecordedStep, Requirement, State
 from runbook_lib.bump.run import carry_out
 from runbook_lib.checks import Evidence
 from runbook_lib.pins.bump import Bump
@@ -22,7 +22,7 @@ def step(name: str, state: str, sentence: str, **fields: Any) -> RecordedStep:
     return {"name": name, "state": state, "outcome": {"sentence": sentence, "next": {}}, **empty, **fields}
 
 
-def finish(folder: Path, found: Readiness, *steps: RecordedStep, apply: bool = True) -> dict[str, Any]:
+def finish(folder: Path, found: ReadyFacts, *steps: RecordedStep, apply: bool = True) -> dict[str, Any]:
     """Return the record's fields after the end of a bump with these steps."""
     exceptions = allowed(" ".join(decision for each in found.requirements for decision in each.decisions))
     bump = Bump.parse(tag="26.04-py3", mode="local" if apply else "preview", decisions=exceptions)
@@ -32,14 +32,14 @@ def finish(folder: Path, found: Readiness, *steps: RecordedStep, apply: bool = T
         record.keep(Evidence(links=each["links"]))
     record.begin_step(Ready.NAME)
     world: Any = SimpleNamespace(round=None)
-    carry_out(record, Ready().plan(ReadyFacts(found, steps), bump), world, lambda _: None)
+    carry_out(record, Ready().plan(replace(found, steps=steps), bump), world, lambda _: None)
     return record.run
 
 
 @pytest.mark.parametrize(("url", "expected"), [(NEW, NEW), ("", None)], ids=["a new pipeline", "none yet"])
 def test_the_linked_pipeline_is_that_of_the_checked_commit(tmp_path: Path, url: str, expected: str | None) -> None:
     links = {"pull request": "https://p", "GitLab pipeline": OLD}
-    found = Readiness((Requirement("second ci", "met" if url else "missing", "Pipeline.", url=url),))
+    found = ReadyFacts((Requirement("second ci", "met" if url else "missing", "Pipeline.", url=url),))
     fields = finish(tmp_path, found, step("05-golden-values", "done", "Done.", links=links))
     assert (fields["links"]["pull request"], fields["links"].get("GitLab pipeline")) == ("https://p", expected)
 
@@ -50,7 +50,7 @@ def test_the_preview_of_a_waiting_bump_shows_its_plan(tmp_path: Path) -> None:
         step("04-run-ci", "waiting", "waiting for a person: CI failed"),
         step("05-golden-values", "previewed", "Preview.", planned=[{"sentence": danger, "publish": False}]),
     ]
-    outcome = finish(tmp_path, Readiness(problem="A preview does not look."), *steps, apply=False)["outcome"]
+    outcome = finish(tmp_path, ReadyFacts(problem="A preview does not look."), *steps, apply=False)["outcome"]
     assert danger in outcome["sentence"]
     assert "CI failed" in outcome["sentence"]
 
@@ -62,7 +62,7 @@ def test_the_preview_of_a_waiting_bump_shows_its_plan(tmp_path: Path) -> None:
 def test_a_bump_is_ready_if_no_requirement_is_missing_or_unknown(
     tmp_path: Path, state: State, decisions: tuple[str, ...], ready: bool
 ) -> None:
-    found = Readiness((Requirement("second ci", state, "Seen.", decisions=decisions),))
+    found = ReadyFacts((Requirement("second ci", state, "Seen.", decisions=decisions),))
     fields = finish(tmp_path, found, step("07-sync-check", "done", "Done."))
     assert fields["outcome"]["sentence"].startswith("Ready to merge") is ready
     assert fields["inputs"]["requirements"][0]["state"] == state
@@ -75,7 +75,7 @@ def test_an_open_question_about_values_is_no_branch_without_open_decisions(
     tmp_path: Path, question: str, state: str
 ) -> None:
     asked = [{"question": question, "subject": "gpt/a/x.json"}] if question else []
-    found = Readiness((Requirement("values", "met", "None is held back."),))
+    found = ReadyFacts((Requirement("values", "met", "None is held back."),))
     fields = finish(tmp_path, found, step("05-golden-values", "waiting", "Waiting.", decisions=asked))
     assert fields["inputs"]["requirements"][0]["state"] == state
     assert ("gpt/a/x.json" in fields["outcome"]["sentence"]) == (state == "missing")

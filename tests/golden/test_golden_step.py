@@ -16,7 +16,7 @@ from bisect_world import read_offer
 from bumping import BRANCH, REPOSITORY, World, bump_to, git, world
 from stores import packed
 
-from runbook_lib.bump import push_round, readiness
+from runbook_lib.bump import push_round, ready
 from runbook_lib.bump.run_ci import RunCi
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import groups, noise, step
@@ -526,8 +526,8 @@ def test_a_shift_of_a_platform_waits_for_one_decision(at: World, monkeypatch: py
 
 @pytest.mark.usefixtures("two_suffice")
 def test_a_group_that_was_committed_by_hand_is_not_ready_before_it_is_accepted(at: World) -> None:
-    def requirement() -> readiness.Requirement:
-        state = readiness.check(bump_branch.find(at.checkout, bump_to()), at.github(), at.step(bump_to()).records)
+    def requirement() -> ready.Requirement:
+        state = ready.check(bump_branch.find(at.checkout, bump_to()), at.github(), at.step(bump_to()).records)
         return next(each for each in state.requirements if each.name == "golden values without open decisions")
 
     assert requirement().state == "met"

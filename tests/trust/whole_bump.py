@@ -22,7 +22,7 @@ from practised import ACCEPT, BROKEN, TAG
 from registry_server import RegistryServer
 from werkzeug.wrappers import Request, Response
 
-from runbook_lib.bump import readiness
+from runbook_lib.bump import ready
 from runbook_lib.world import bump_branch
 
 T = TypeVar("T")
@@ -103,7 +103,7 @@ def playing(home: Path, env: Mapping[str, str] | None = None) -> Iterator[Played
         yield played
 
 
-def whole(played: Played) -> readiness.Readiness:
+def whole(played: Played) -> ready.ReadyFacts:
     """From the first look to what is left after the merge, with all that a person decides on the way."""
     at = played.at
     for name in ("00-start", "00-preflight", "01-github-pin", "02-gitlab-pin", "03-open-pr"):
@@ -126,7 +126,7 @@ def whole(played: Played) -> readiness.Readiness:
     records = played.play("07-sync-check")["run"].record.records
     decided = bump_to(allow="second-ci-unseen", accept=ACCEPT, confirm="divergence")
     branch = bump_branch.find(at.checkout, decided)
-    found = played.do("bump", lambda: readiness.check(branch, at.online(), records))
+    found = played.do("bump", lambda: ready.check(branch, at.online(), records))
     written(at.home / "decisions.yaml", reenable=f"{HANG}: mended")
     played.play("06-broken-tests", decisions=told)
     played.play("04-run-ci")

@@ -13,8 +13,8 @@ from bisect_world import read_offer
 from bumping import REPOSITORY, World, bump_to, decided, git, world
 from test_golden_step import REGRESSION, first_run, step05
 
-from runbook_lib.bump import push_round, readiness
-from runbook_lib.bump.readiness import Readiness
+from runbook_lib.bump import push_round, ready
+from runbook_lib.bump.ready import ReadyFacts
 from runbook_lib.decisions import Decision, Decisions
 from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
@@ -77,8 +77,8 @@ def issues(at: World) -> tuple[Issue, ...]:
     return at.github().list_issues()
 
 
-def look(at: World, **parameters: str) -> Readiness:
-    return readiness.check(bump_branch.find(at.checkout, bump_to(**ACCEPTED, **parameters)), at.github(), at.records)
+def look(at: World, **parameters: str) -> ReadyFacts:
+    return ready.check(bump_branch.find(at.checkout, bump_to(**ACCEPTED, **parameters)), at.github(), at.records)
 
 
 # -- nothing to do -----------------------------------------------------------------------------------------------
