@@ -53,7 +53,7 @@ class SyncCheck:
         survey, planned = _read_pins(world, branch)
         untouched = (bump_plan.check_other_type(branch, branch.fork, branch.start),) if branch.tip else ()
         old_lines, unsearched = {}, ""
-        if bump.tag is not None and survey.image_type is not None:
+        if bump.tag is not None and survey.snapshots[0].commit:
             try:
                 old_lines = _old_lines(branch, survey.snapshots[0].verdicts)
             except GitFailed as error:

@@ -44,16 +44,12 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Survey:
-    """The verdicts for the requested states of a repository.
-
-    With an ``image_type``, lockstep pins of other types do not count: a bump of this type does not move them.
-    """
+    """The verdicts for the requested states of a repository."""
 
     repository: Path
     snapshots: tuple[Snapshot, ...]
     strict: bool
     notes: tuple[str, ...] = ()
-    image_type: ImageType | None = None
 
     @property
     def outcome(self) -> Outcome:
@@ -66,12 +62,7 @@ class Survey:
     def _outcome(self, snapshot: Snapshot) -> Outcome:
         if not snapshot.verdicts:
             return "cannot tell"
-        decided = outcome(list(filter(self._decides, snapshot.verdicts)), strict=self.strict)
-        return "out of sync" if snapshot.overdue else decided
-
-    def _decides(self, verdict: PinVerdict) -> bool:
-        """Return whether a verdict counts: a bump of one image type does not move the lockstep pins of another."""
-        return self.image_type is None or verdict.role in (WARNED, "frozen", f"lockstep {self.image_type}")
+        return "out of sync" if snapshot.overdue else outcome(snapshot.verdicts, strict=self.strict)
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -119,16 +110,9 @@ class Survey:
     @property
     def summary(self) -> str:
         """The outcome in one line."""
-        states: list[str] = []
-        warnings = others = 0
-        for snapshot in self.snapshots:
-            for verdict in snapshot.verdicts:
-                if verdict.role == WARNED:
-                    warnings += verdict.state != "in sync"
-                elif not self._decides(verdict):
-                    others += verdict.state != "in sync"
-                elif verdict.state != "frozen":
-                    states.append(verdict.state)
+        verdicts = [verdict for snapshot in self.snapshots for verdict in snapshot.verdicts]
+        states = [verdict.state for verdict in verdicts if verdict.role != WARNED and verdict.state != "frozen"]
+        warnings = sum(verdict.role == WARNED and verdict.state != "in sync" for verdict in verdicts)
         parts = [f"{states.count('in sync')} of {len(states)} pins agree"]
         if unjudged := sum(not snapshot.verdicts for snapshot in self.snapshots):
             parts.append(f"{unjudged} of {len(self.snapshots)} refs cannot be judged")
@@ -139,8 +123,6 @@ class Survey:
             parts.append(f"{display.count(warnings, 'informational place')} not in sync ({meaning})")
         if overdue := sum(len(snapshot.overdue) for snapshot in self.snapshots):
             parts.append(f"{display.count(overdue, 'quarantine')} past its review date")
-        if others:
-            parts.append(f"{others} of another image type not in sync (not moved by this bump)")
         return f"{self.outcome.capitalize()}: {', '.join(parts)}."
 
     def as_json(self) -> dict[str, object]:
@@ -186,11 +168,11 @@ def survey(
     """Check the clone at ``place``: its work tree, or each of ``refs``, without checking anything out.
 
     A ref may be a pattern with ``*``, ``?`` or ``[…]`` for local branches (``core_r*``) or remote-tracking ones
-    (``origin/core_r*``); a pattern that matches no local branch is tried on every remote's branches.  ``^`` before a
-    name or pattern excludes its matches from the other patterns' matches.  ``expected`` is the tag that the pins of
+    (``origin/core_r*``).  ``^`` before a name or pattern excludes its matches from the other patterns' matches.
+    ``expected`` is the tag that the pins of
     ``image_type`` should have; without it they are compared with the newest of them.  Without ``repository``, it is
-    recognized.  ``edits`` are planned edits: the files are judged as they will be.  ``of_bump``: only the pins of
-    ``image_type`` decide.  ``strict``: pins that only inform decide too, and quarantines past their review date.
+    recognized.  ``edits`` are planned edits: the files are judged as they will be.  ``of_bump``: the lockstep pins of
+    other types, which such a bump does not move, are left out.  ``strict``: pins that only inform decide too, and quarantines past their review date.
     Raises CannotTell for a ref or pattern that matches nothing, and for a repository without a known pin site.
     """
     checkout = Checkout.open(place)
@@ -211,13 +193,15 @@ def survey(
         texts = {**contents[commit], **planned}
         verdicts: tuple[PinVerdict, ...] = ()
         if sites.matches(texts):
-            verdicts = check_pins(texts, sites, expected, image_type)
+            moved = (WARNED, "frozen", f"lockstep {image_type}")
+            found = check_pins(texts, sites, expected, image_type)
+            verdicts = tuple(verdict for verdict in found if not of_bump or verdict.role in moved)
         elif not globbed:
             raise CannotTell(" ".join([_unknown(checkout.path, name, repository), *notes]))
         snapshots.append(Snapshot(name, commit, verdicts, _overdue(checkout, commit) if strict else ()))
     if not any(snapshot.verdicts for snapshot in snapshots):
         raise CannotTell(_unknown(checkout.path, ", ".join(refs), repository))
-    return Survey(checkout.path, tuple(snapshots), strict, tuple(notes), image_type if of_bump else None)
+    return Survey(checkout.path, tuple(snapshots), strict, tuple(notes))
 
 
 def _texts_at(checkout: Checkout, commits: Iterable[str], paths: Sequence[str]) -> dict[str | None, Texts]:
@@ -287,10 +271,9 @@ def _resolve(place: Path, refs: Sequence[str], notes: list[str]) -> list[tuple[s
 
 
 def _matching(pattern: str, known: Sequence[str]) -> list[str]:
-    for omitted in (0 if pattern.startswith("refs/") else 2, 3):  # refs/heads/, and the name of any remote
-        if matched := [full for full in known if fnmatchcase(full.split("/", omitted)[-1], pattern)]:
-            return matched
-        known = [full for full in known if full.startswith("refs/remotes/")]
+    omitted = 0 if pattern.startswith("refs/") else 2  # refs/heads
+    if matched := [full for full in known if fnmatchcase(full.split("/", omitted)[-1], pattern)]:
+        return matched
     raise CannotTell(
         f"No local or remote-tracking branch matches {pattern!r}. "
         "Fetch first, or correct the pattern; remote-tracking branches are written as origin/core_r*."
