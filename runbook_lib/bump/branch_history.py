@@ -77,18 +77,16 @@ def _is_ci_answer(branch: BumpBranch, commit: Commit, recorded: Recorded) -> boo
 
 @dataclass(frozen=True)
 class Review:
-    """The commits between the base and a head, oldest first, and the foreign ones among them.
+    """The number of commits between the base and a head, and the ``foreign`` ones among them, oldest first.
 
-    ``confirmed`` are the foreign ones that a person has confirmed.
-    ``theirs`` is the URL of somebody else's pull request if the commits are that one's.  ``diffs`` are those of the
-    foreign commits.
+    ``confirmed`` are people's decisions on further ones, and ``diffs`` those of the foreign commits.  ``theirs`` is the
+    URL of somebody else's pull request if the commits are that one's.
     """
 
     branch: BumpBranch
-    head: str
-    commits: tuple[Commit, ...] = ()
+    commits: int
     foreign: tuple[Commit, ...] = ()
-    confirmed: tuple[Commit, ...] = ()
+    confirmed: tuple[Decision, ...] = ()
     theirs: str = ""
     diffs: tuple[str, ...] = ()
 
@@ -139,41 +137,29 @@ class Review:
             view += display.note(f"Full diff: git -C {checkout.path} show {commit.id}")
         return view + display.note(f"{capitalized(self.waiting)}. {self.next}")
 
-    def decided(self) -> tuple[Decision, ...]:
-        """Return the exceptions that confirm commits."""
-        bump = self.branch.bump
-        return tuple(filter(None, (bump.allowed(f"{FOREIGN}:{commit.id}") for commit in self.confirmed)))
-
-    def diff(self) -> str:
-        """Return the diffs of the foreign commits."""
-        return "\n".join(self.diffs) + "\n"
-
-    def questions(self) -> tuple[Question, ...]:
-        """Return a question for each foreign commit."""
-        why = "The runbook did not make {}. Read its diff."
-        return tuple(Question("allow", f"{FOREIGN}:{each.id}", why.format(_describe(each))) for each in self.foreign)
-
 
 def apply_review(plan: Plan[World], reviewed: Review) -> Plan[World]:
     """Return the plan with the review of the commits that it builds on: it does nothing while one is unconfirmed."""
     evidence = plan.evidence
     if not reviewed.foreign:
-        commits = display.count(len(reviewed.commits), "commit")
+        commits = display.count(reviewed.commits, "commit")
         if reviewed.confirmed:
             commits += f", {len(reviewed.confirmed)} of them confirmed by a person"
         check = Check(OWN_COMMITS, "passed", f"{commits}.")
         if reviewed.branch.bump.apply:  # a preview confirms nothing
-            evidence = replace(evidence, decided=(*evidence.decided, *reviewed.decided()))
+            evidence = replace(evidence, decided=(*evidence.decided, *reviewed.confirmed))
         return replace(plan, checks=(*plan.checks, check), evidence=evidence)
     unknown = f"The runbook did not make {_list(reviewed.foreign)}."
+    why = "The runbook did not make {}. Read its diff."
+    questions = (Question("allow", f"{FOREIGN}:{each.id}", why.format(_describe(each))) for each in reviewed.foreign)
     return replace(
         plan,
         shown=(*plan.shown, reviewed.show()),
         conditions=(),
-        questions=(*plan.questions, *reviewed.questions()),
+        questions=(*plan.questions, *questions),
         waiting=Outcome(reviewed.waiting, reviewed.next),
         checks=(*plan.checks, Check(OWN_COMMITS, "waiting", f"{reviewed.waiting}.")),
-        evidence=replace(evidence, diff=reviewed.diff(), warnings=(*evidence.warnings, unknown)),
+        evidence=replace(evidence, diff="\n".join((*reviewed.diffs, "")), warnings=(*evidence.warnings, unknown)),
     )
 
 
@@ -182,7 +168,7 @@ def review(branch: BumpBranch, head: str, records: Path | None, theirs: str = ""
 
     ``theirs`` is the URL of the pull request if it is somebody else's.
 
-    Raises Refused for a confirmed commit that is not among them, and for more commits than can be reviewed.
+    Raises Refused for more commits than can be reviewed.
     """
     bump = branch.bump
     commits = commit_changes.list_commits(branch.checkout, branch.base_commit, head)
@@ -192,15 +178,12 @@ def review(branch: BumpBranch, head: str, records: Path | None, theirs: str = ""
             "reviewed, so nothing was pushed or tested. Check the base, or delete the branch and run again."
         )
     ids = {commit.id for commit in commits}
-    told = [each for each in bump.decisions.of("allow") if each.subject.startswith(f"{FOREIGN}:")]
-    allowed = frozenset(each.subject.partition(":")[2] for each in told if bump.allowed(each.subject))
-    by_hand = frozenset(each.subject.partition(":")[2] for each in told if each.seen is None)
-    _require_on_branch(branch, by_hand - ids)
     recorded = read_records(records)
     others = [commit for commit in commits if not _is_own(branch, commit, ids, recorded)]
-    foreign = tuple(commit for commit in others if commit.id not in allowed)
+    confirmed = {commit.id: bump.allowed(f"{FOREIGN}:{commit.id}") for commit in others}
+    foreign = tuple(commit for commit in others if not confirmed[commit.id])
     diffs = tuple(commit_changes.show_diff(branch.checkout, commit) for commit in foreign)
-    return Review(branch, head, commits, foreign, tuple(each for each in others if each.id in allowed), theirs, diffs)
+    return Review(branch, len(commits), foreign, tuple(filter(None, confirmed.values())), theirs, diffs)
 
 
 def review_pull(branch: BumpBranch, pull: Pull, records: Path | None, *, mine: bool) -> Review | None:
@@ -216,19 +199,6 @@ def review_pull(branch: BumpBranch, pull: Pull, records: Path | None, *, mine: b
     if not branch.checkout.has(pull.head_sha):
         return None
     return review(branch, pull.head_sha, records, theirs="" if mine else pull.url)
-
-
-def _require_on_branch(branch: BumpBranch, ids: frozenset[str]) -> None:
-    """Raise Refused for a confirmed commit that is not on the branch, whether pushed or not."""
-    if not ids:
-        return
-    bump = branch.bump
-    commits = commit_changes.list_commits(branch.checkout, branch.base_commit, branch.start)
-    if unknown := sorted(ids - {commit.id for commit in commits}):
-        raise Refused(
-            f"{FOREIGN} confirms {', '.join(unknown)}, which is not a commit on {bump.branch} beyond {bump.base}. "
-            f"A confirmation applies to a single commit: remove it from {bump.decisions.file or 'the decisions'}."
-        )
 
 
 def _is_own(branch: BumpBranch, commit: Commit, ids: set[str], recorded: Recorded) -> bool:

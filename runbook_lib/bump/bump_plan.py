@@ -6,12 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
-from runbook_lib import display
 from runbook_lib.checks import Check
 from runbook_lib.decisions import Decision
 from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
 from runbook_lib.images import months
-from runbook_lib.images.compare import ImageComparison, compare, merged
+from runbook_lib.images.compare import ImageComparison, compare
 from runbook_lib.images.driver_check import documented_image
 from runbook_lib.images.reference import Image, ImageRef, Tag
 from runbook_lib.pins import plan as pins
@@ -99,15 +98,6 @@ class PlannedBump:
     def known_issues(self) -> list[months.KnownIssue]:
         """The published issues that are in the new image but not in the current one; all of them if that is unknown."""
         return months.new_issues(*self.compared_months)
-
-    def show_changes(self) -> display.View:
-        """Show the changes in the new image and in its environment variables, and the facts published about it."""
-        published = display.table([issue.row() for issue in self.known_issues], empty="No known issue is recorded.")
-        published += display.table(months.facts(*self.compared_months), empty="No published facts are recorded.")
-        if self.changes is None:
-            return display.note("There is nothing to compare: the registry does not have both images.") + published
-        environment = display.table(merged(self.changes.environment()), empty="Its environment is the same.")
-        return display.table(merged(self.changes.rows())) + environment + published
 
     @property
     def decided(self) -> tuple[Decision, ...]:
@@ -240,19 +230,6 @@ def _tag(bump: Bump, image: str) -> Tag:
 
 def _goes_back(bump: Bump, change: PinChange) -> bool:
     return _tag(bump, change.new).is_older(_tag(bump, change.old))
-
-
-def pin_rows(branch: BumpBranch) -> list[dict[str, str]]:
-    """Return a row for every pin on the base branch, and on the bump's branch if it exists."""
-    sites = branch.bump.repository.sites
-    commits = {branch.bump.base: branch.base_commit}
-    if branch.tip:
-        commits[branch.bump.branch] = branch.start
-    rows = []
-    for name, commit in commits.items():
-        for pin in check_pins(branch.checkout.read(sites.pin_paths, commit), sites):
-            rows.append({"branch": name, "pin": pin.site, "role": pin.role, "image": pin.image, "verdict": pin.state})
-    return rows
 
 
 def check_other_type(branch: BumpBranch, before: str, after: str) -> Check:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from runbook_lib import display
-from runbook_lib.bump import bump_plan
+from runbook_lib.bump import bump_plan, sync_survey
 from runbook_lib.bump.bump_plan import PlannedBump
 from runbook_lib.checks import Evidence, Next
 from runbook_lib.model import Outcome, Plan
@@ -48,7 +48,8 @@ class PinStep:
         branch = bump_branch.look(world, bump)
         planned = bump_plan.plan_bump(branch)
         inapplicable = _not_applicable(branch, self.NAME, self.ci)
-        return PinFacts(branch, planned, inapplicable, bump_plan.pin_rows(branch))
+        pins = sync_survey.survey(branch.checkout.path, [branch.start], repository=bump.repository)
+        return PinFacts(branch, planned, inapplicable, pins.rows())
 
     def plan(self, facts: PinFacts, bump: Bump) -> Plan[World]:
         """Plan the commit.  Raises Refused for an image that cannot be used, unless this is a preview."""

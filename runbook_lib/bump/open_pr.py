@@ -1,11 +1,11 @@
 """Notebook 03-open-pr: a bump's branch, its commit and the labelled draft pull request, each created only once."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import branch_history, bump_plan, lts_validation
 from runbook_lib.bump.bump_plan import NO_PLAN, PlannedBump, plan_commit
-from runbook_lib.bump.pull_request_body import TEMPLATES, fill_in, part
 from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.images import months
@@ -13,12 +13,13 @@ from runbook_lib.model import Condition, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.plan import PinPlan
 from runbook_lib.record.run_file import Identity
+from runbook_lib.text import markdown_texts
 from runbook_lib.text.edits import diff, edited_paths
 from runbook_lib.text.markdown import unlinked
 from runbook_lib.text.sections import compose_body
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch, commit_titles
-from runbook_lib.world.bump_pull import find_pull, head_of, is_mine, named_in, open_for
+from runbook_lib.world.bump_pull import find_pull, head_of, is_mine, marked, named_in, open_for
 from runbook_lib.world.conditions.commits import BranchTip, Committed, Merged, Pushed
 from runbook_lib.world.conditions.pulls import Described, Labelled, PullKey, PullOpen
 from runbook_lib.world.git.commits import merged_tree
@@ -245,3 +246,47 @@ def _show(facts: PullFacts) -> display.View:
     if facts.mine:
         view += display.code(facts.part if pull else facts.body, title="Pull request description")
     return view
+
+
+#: The paths where GitHub searches for a pull request template, in this order.
+TEMPLATES = (
+    ".github/pull_request_template.md", ".github/PULL_REQUEST_TEMPLATE.md", "pull_request_template.md",
+    "PULL_REQUEST_TEMPLATE.md", "docs/pull_request_template.md", "docs/PULL_REQUEST_TEMPLATE.md",
+)  # fmt: skip
+
+
+def fill_in(template: str, sentence: str) -> str:
+    """Return a repository's template with the common parts of every bump filled in, and the rest unchanged.
+
+    That is the ``sentence`` on the change in place of the comment below the first heading, that no issue is linked, and
+    the boxes that a change of pins alone meets: "…, or none are needed".  Only a person can tick the others.
+    """
+    lines = template.splitlines(keepends=True)
+    has_sentence = False
+    for number, line in enumerate(lines):
+        text = line.rstrip("\r\n")
+        is_comment = text.strip().startswith("<!--") and text.strip().endswith("-->")
+        new = text
+        if is_comment and not has_sentence and number and lines[number - 1].startswith("#"):
+            new, has_sentence = sentence, True
+        elif text.lower().startswith("linked issue: <!--") and text.endswith("-->"):
+            new = f"{text[: len('linked issue:')]} none"
+        elif text.startswith("- [ ] ") and "none are needed" in text.lower():
+            new = text.replace("[ ]", "[x]", 1)
+        lines[number] = new + line[len(text) :]
+    return "".join(lines)
+
+
+def part(
+    plan: PinPlan, bump: Bump, digests: Mapping[str, str], record: str, image: str = "", validation: Sequence[str] = ()
+) -> str:
+    """Return our part, with its markers: the changed pins, digests (platform → digest), warnings, the record.
+
+    ``image`` lists the changes in the new image, as Markdown; ``validation`` has the steps that validate an LTS bump.
+    """
+    other_type = "" if bump.allowed("both-types") else bump.repository.other_type(bump.image_type)
+    text = markdown_texts.render(
+        "pins", plan=plan, bump=bump, other_type=other_type, digests=digests, image=image, validation=validation,
+        record=record,
+    )  # fmt: skip
+    return marked(text, bump, "")

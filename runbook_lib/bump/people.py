@@ -11,7 +11,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.failures import quarantines
 from runbook_lib.failures.base_branch import MAX_AGE
 from runbook_lib.text.lists import join_first
-from runbook_lib.world import ci_progress
+from runbook_lib.world import pull_request
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.github.ci_status import CiStatus, branch_of, on_base
 from runbook_lib.world.github.models import Pull, WorkflowJob
@@ -35,7 +35,7 @@ class Head:
     @cached_property
     def ci(self) -> CiStatus:
         """The state of its CI run, read once.  Raises RunbookError if it cannot be."""
-        return ci_progress.progress(self.state, self.pull, self.github)
+        return pull_request.progress(self.state, self.pull, self.github)
 
 
 def left_to_people(head: Head) -> Iterator[str]:

@@ -4,11 +4,12 @@ import os
 from dataclasses import dataclass, replace
 
 from runbook_lib import display, notebooks
-from runbook_lib.bump import bump_plan, lts_validation, policy, token_scopes
+from runbook_lib.bump import bump_plan, lts_validation, policy, sync_survey
 from runbook_lib.bump.bump_plan import PlannedBump
 from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.errors import RunbookError
-from runbook_lib.images import driver_check
+from runbook_lib.images import driver_check, months
+from runbook_lib.images.compare import merged
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.plan import PinPlan
@@ -18,6 +19,8 @@ from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.git import commit_changes
 from runbook_lib.world.git.commits import tree_with
+from runbook_lib.world.github.errors import RIGHTS, scopes
+from runbook_lib.world.github.models import GitHubRepository
 from runbook_lib.world.outside import World
 from runbook_lib.world.ports import Forge
 
@@ -48,8 +51,9 @@ def look(world: World, bump: Bump) -> PreflightFacts:
     planned = bump_plan.plan_bump(branch)
     checks = (*_checkout_checks(branch, planned.plan), *policy.checks(branch), *rights(world.github, bump))
     drivers, validation = os.environ.get(driver_check.VARIABLE, ""), tuple(lts_validation.describe(branch))
-    pins, recipes = bump_plan.pin_rows(branch), tuple(_recipe_problems(branch))
-    return PreflightFacts(branch, planned, drivers, checks, pins, validation, recipes)
+    pins = sync_survey.survey(branch.checkout.path, [branch.start], repository=bump.repository)
+    recipes = tuple(_recipe_problems(branch))
+    return PreflightFacts(branch, planned, drivers, checks, pins.rows(), validation, recipes)
 
 
 def _recipe_problems(branch: BumpBranch) -> list[str]:
@@ -76,14 +80,20 @@ def _require_known(branch: BumpBranch) -> None:
 def plan(facts: PreflightFacts, bump: Bump) -> Plan[World]:
     """Return the checks of a bump that has not begun.  Raises Refused if this run publishes an unverified tag."""
     branch, planned = facts.branch, facts.planned
-    checks, drivers = facts.checks, driver_check.rows(planned.described, facts.drivers)
+    checks = facts.checks
     tables = {
+        "pins": facts.pins,
         "platforms": planned.platforms,
-        "image changes": planned.changes.rows() if planned.changes else [],
+        "image changes": merged(planned.changes.rows()) if planned.changes else [],
+        "environment": merged(planned.changes.environment()) if planned.changes else [],
         "known issues": [issue.row() for issue in planned.known_issues],
+        "published facts": months.facts(*planned.compared_months),
+        "drivers": driver_check.rows(planned.described, facts.drivers) if bump.tag else [],
         "validation": [{"step": sentence} for sentence in facts.validation],
-        "recipes": [{"problem": sentence} for sentence in facts.recipes],
+        "recipes that CI does not run as they are written": [{"problem": sentence} for sentence in facts.recipes],
     }
+    tables = {name: rows for name, rows in tables.items() if rows}
+    shown = [display.note(f"{name.capitalize()}:") + display.table(rows) for name, rows in tables.items()]
     warnings = [*branch.warnings, *planned.plan.warnings]
     warnings += [check.detail for check in checks if check.name in policy.NAMES and check.status != "passed"]
     if bump.tag is None:
@@ -91,7 +101,6 @@ def plan(facts: PreflightFacts, bump: Bump) -> Plan[World]:
     else:
         done = Outcome(_sentence(planned, bump), Next.run(notebooks.BUMP, mode="publish"))
         checks = (planned.check, *checks, _driver_check(planned, facts.drivers))
-        tables["drivers"] = drivers
     if bump.tag and planned.check.status == "skipped":
         if bump.publish:
             planned.require()
@@ -101,26 +110,14 @@ def plan(facts: PreflightFacts, bump: Bump) -> Plan[World]:
         )
     return Plan(
         done,
-        shown=_shown(facts, drivers),
+        shown=(display.diff(diff(planned.plan.edits)), *shown),
         checks=checks,
         evidence=Evidence(
             inputs={"base_commit": branch.base_commit, "digest": planned.image and planned.image.digest},
-            tables={name: rows for name, rows in tables.items() if rows},
+            tables=tables,
             decided=planned.decided,
             warnings=tuple(warnings),
         ),
-    )
-
-
-def _shown(facts: PreflightFacts, drivers: list[dict[str, str]]) -> tuple[display.View, ...]:
-    planned = facts.planned
-    return (
-        display.table(facts.pins),
-        display.diff(diff(planned.plan.edits)),
-        display.table(planned.platforms, empty=planned.check.detail),
-        planned.show_changes(),
-        display.table(drivers, empty=planned.check.detail),
-        display.notes(facts.recipes, title="Recipes that CI does not run as they are written"),
     )
 
 
@@ -162,7 +159,7 @@ def _checkout_checks(branch: BumpBranch, plan: PinPlan) -> list[Check]:
 def rights(github: Forge | None, bump: Bump) -> list[Check]:
     """Check the token's permissions.  A contributor who may not set labels is not a failure."""
     valid, can_label = "the token is valid", "labels can be set"
-    names = (valid, can_label, token_scopes.NAME)
+    names = (valid, can_label, _RIGHTS)
     if github is None:
         return Check.each(names, "skipped", "There is no token. Set GITHUB_TOKEN to publish.")
     try:
@@ -176,5 +173,35 @@ def rights(github: Forge | None, bump: Bump) -> list[Check]:
     if repository.permissions.isdisjoint({"triage", "push", "maintain", "admin"}):
         detail = f"{subject} has no permission to set labels, so the bump will wait for a maintainer to set them."
         labels = Check(can_label, "skipped", detail)
-    scopes = token_scopes.check(github, login, repository, publish=bump.publish)
+    scopes = _token_check(github, login, repository, publish=bump.publish)
     return [Check.of(valid, True, subject), labels, scopes]
+
+
+_RIGHTS = "the token may do what the steps need"
+#: A fine-grained token's, for all steps of a bump of a private repository; of a public one anybody may read.
+PERMISSIONS = (
+    "actions=write", "contents=read", "deployments=read", "issues=write", "metadata=read", "pull_requests=write"
+)  # fmt: skip
+
+
+def _token_check(github: Forge, login: str, repository: GitHubRepository, *, publish: bool) -> Check:
+    """Check that the token has the permissions that the steps need; skipped if only writing would show.
+
+    ``github`` must have answered once.  Missing permissions fail the check of a run that publishes.
+    """
+    token, owned = f"The token of {login}", scopes(github.scopes)
+    if "repo" in owned:
+        return Check(_RIGHTS, "passed", f"The scope repo is enough for every step on {repository.name}.")
+    if "public_repo" in owned and not repository.private:
+        limit = "to read artifacts and to rerun failed jobs, GitHub's description of its API requires the scope repo"
+        return Check(_RIGHTS, "skipped", f"{token} may write to {repository.name} by its scope public_repo; {limit}.")
+    areas = [permission.partition("=")[0] for permission in PERMISSIONS if permission != "metadata=read"]
+    if github.scopes is not None:
+        problem = f"{token} has no scope for {repository.name}."
+    elif repository.private and (denied := [area for area in areas if not github.may_read(area)]):
+        problem = f"{token} may not read {', '.join(denied)} of {repository.name}."
+    else:
+        return Check(
+            _RIGHTS, "skipped", f"Only writing shows whether {token[0].lower()}{token[1:]} may write. {RIGHTS}"
+        )
+    return Check(_RIGHTS, "failed" if publish else "skipped", f"{problem} {RIGHTS}")

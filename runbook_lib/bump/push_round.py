@@ -3,11 +3,12 @@
 Each push costs a complete run and cancels the one in progress, losing its golden values.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from runbook_lib import display, notebooks
-from runbook_lib.bump import branch_history, ci_run
+from runbook_lib.bump import branch_history
+from runbook_lib.bump.run_ci import find_obstacle
 from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.decisions import Decision
 from runbook_lib.model import Awaited, Condition, Outcome, Plan, Round
@@ -28,14 +29,10 @@ _PARTIAL, _RUNNING = "partial-round", "push-while-running"
 
 @dataclass(frozen=True)
 class RoundFacts:
-    """The bump's pull request, what its branch has to push, and what prevents that.
-
-    ``ready`` is False if there is nothing to push.
-    """
+    """What the bump's branch has to push, its pull request (None if there is nothing), and what prevents the push."""
 
     round: Round = field(default_factory=Round)
     state: PullRequestState | None = None
-    ready: bool = False
     running: tuple[WorkflowRun, ...] = ()
     obstacle: Outcome | None = None
 
@@ -52,7 +49,7 @@ def look(world: World, bump: Bump) -> RoundFacts:
         return RoundFacts()
     if branch.start == pull.head_sha and not commits:
         return RoundFacts()
-    obstacle = ci_run.find_obstacle(state, pull, world.github, world.records)
+    obstacle = find_obstacle(state, pull, world.github, world.records)
     if branch.start != pull.head_sha and not branch_history.only_ci_answers(
         branch, pull.head_sha, branch.start, world.records
     ):
@@ -60,13 +57,13 @@ def look(world: World, bump: Bump) -> RoundFacts:
         waiting = f"waiting for a push: {commits_differ}, which differ by more than responses to CI"
         obstacle = Outcome(waiting, Next.run(notebooks.OPEN_PR))
     left = replace(world.round, commits=commits)
-    return RoundFacts(left, state, True, unfinished(world.github, pull), obstacle)
+    return RoundFacts(left, state, unfinished(world.github, pull), obstacle)
 
 
 def plan(facts: RoundFacts, bump: Bump) -> Plan[World]:
     """Plan the push and the authorization of its CI run, which wait until every failed test is decided."""
     state, undecided = facts.state, facts.round.undecided
-    if not facts.ready or state is None or state.pull is None:
+    if state is None or state.pull is None:
         return Plan(Outcome(""))
     branch, pull = state.branch, state.pull
     if waiting := facts.obstacle:
@@ -112,16 +109,3 @@ def _await_run(run: WorkflowRun, bump: Bump) -> Awaited:
 def unfinished(github: Forge, pull: Pull) -> tuple[WorkflowRun, ...]:
     """Return a pull request's CI runs that have not finished."""
     return tuple(run for run in github.runs(branch_of(pull.number)) if run.status != "completed" and not run.fork)
-
-
-def actions_after_ci(bump: Bump, rounds: int) -> Iterator[tuple[str, bool]]:
-    """Yield, for a preview, what a waiting run does after CI, in up to ``rounds`` CI runs, and if that is published."""
-    if bump.repository.inapplicable(notebooks.RUN_CI):
-        return
-    if not bump.repository.tests.golden:
-        yield "follow CI until it has finished", False
-        return
-    commit = "follow CI until it has finished, then commit the golden values that drifted within tolerance (it never "
-    yield f"{commit}accepts values that are held back or declares a test broken unless a person has named them)", False
-    push = f"after each CI run, for up to {rounds} of them, restart the jobs that infrastructure failed, or push the "
-    yield f"{push}responses to that run together, which starts the next run", True

@@ -272,14 +272,14 @@ def _check_ci(head: Head) -> Iterator[Requirement]:
 
 def _check_commits(head: Head) -> Iterator[Requirement]:
     review = head.review
-    detail = f"{review.waiting}." if review.foreign else f"{display.count(len(review.commits), 'commit')}."
+    detail = f"{review.waiting}." if review.foreign else f"{display.count(review.commits, 'commit')}."
     yield _met("commits", not review.foreign, detail, review.next)
 
 
 def _check_signatures(head: Head) -> Iterator[Requirement]:
     """Yield the requirement where the repository asks for signed commits."""
     if policy.document(head.branch.checkout, head.branch.bump):
-        found = policy.signatures(head.branch, head.pull.head_sha, len(head.review.commits))
+        found = policy.signatures(head.branch, head.pull.head_sha, head.review.commits)
         yield _met("signatures", *found)
 
 
@@ -310,7 +310,7 @@ def _check_issues(head: Head) -> Iterator[Requirement]:
     for test in tests:
         if test.issue is not None and not (issue := head.github.issue(test.issue)).is_open:
             problems.append(
-                f"#{issue.number} for {test['test']} is {'a pull request' if issue.is_pull else issue.state}"
+                f"#{issue.number} for {test.test} is {'a pull request' if issue.is_pull else issue.state}"
             )
     marked = f"{head.pull.head_sha[:10]} marks {display.count(len(tests), 'test')}"
     action = Next("File one, and name it in the comment above the row.")

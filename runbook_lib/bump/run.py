@@ -143,29 +143,19 @@ def _conclude(step: Recorder, plan: Plan[World], results: Sequence[Result]) -> N
     if any(result.state == "failed" for result in results):  # the run fails, and names the check
         return
     would = [result.condition for result in results if result.state == "would be made"]
-    waits = [result for result in results if result.state == "waits"]
     for condition in would:
         step.would(condition.sentence, publish=condition.leaves_machine)
-    if waits and not bump.apply:
-        for result in results[results.index(waits[0]) + 1 :]:
-            if result.condition.leaves_machine:
-                sentence = f"{result.condition.sentence} (after: {waits[0].condition.sentence})"
-                step.would(sentence, publish=True)
-    waiting = plan.waiting
-    if would and not bump.apply:
-        sentence = f"would {'; '.join(each.sentence for each in would)}"
+    waiting, first = plan.waiting, next((each for each in results if each.state in ("waits", "would be made")), None)
+    if would:
+        actions = f"would {'; '.join(each.sentence for each in would)}"
         if waiting:
-            sentence += f"; {waiting.sentence}"
-        step.preview(sentence, Next.again(mode="publish"))
-        return
-    states = [result.state for result in results]
-    if waits and (not would or states.index("waits") < states.index("would be made")):
-        waiting = _waiting(waits[0])
-    elif would:
-        sentence = f"waiting for publish, which would {'; '.join(each.sentence for each in would)}"
-        if waiting:
-            sentence += f"; {waiting.sentence}"
-        waiting = Outcome(sentence, Next.again(mode="publish"))
+            actions += f"; {waiting.sentence}"
+        if not bump.apply:
+            step.preview(actions, Next.again(mode="publish"))
+            return
+        waiting = Outcome(f"waiting for publish, which {actions}", Next.again(mode="publish"))
+    if first and first.state == "waits":
+        waiting = _waiting(first)
     if step.step["state"] == "waiting":
         return
     told = step.step["outcome"]["sentence"]
@@ -188,6 +178,12 @@ def _waiting(result: Result) -> Outcome:
 
 #: The maximum rounds of CI in one run: each responds to something new, or is the last.
 ROUNDS = 8
+#: What follows in a run that waits, for a preview.
+_AFTER_CI = (
+    "after each CI run, restart the jobs that infrastructure failed, or commit the golden values that drifted within "
+    "tolerance and push all responses, which starts the next run (it never accepts values that are held back or "
+    "declares a test broken unless a person has named them)"
+)
 F = TypeVar("F")
 
 
@@ -290,9 +286,9 @@ class Run:
             kinds = [effect["effect"] for step in self.record.steps[before:] for effect in step["effects"]]
             if "push" not in kinds and "rerun" not in kinds:
                 break
-        if run_ci.wait and not self.bump.apply and any(step["planned"] for step in self.record.steps):
-            for sentence, publish in push_round.actions_after_ci(self.bump, ROUNDS):
-                self.record.would(sentence, publish=publish)
+        is_planned = any(step["planned"] for step in self.record.steps)
+        if run_ci.wait and not self.bump.apply and is_planned and self.bump.repository.tests.golden:
+            self.record.would(_AFTER_CI, publish=True)
 
     def _headed_step(self, step: Step[Any], name: str, round: int) -> None:
         show(Markdown(f"### Round {round}: {name}"))

@@ -169,10 +169,10 @@ def survey(
 
     A ref may be a pattern with ``*``, ``?`` or ``[…]`` for local branches (``core_r*``) or remote-tracking ones
     (``origin/core_r*``).  ``^`` before a name or pattern excludes its matches from the other patterns' matches.
-    ``expected`` is the tag that the pins of
-    ``image_type`` should have; without it they are compared with the newest of them.  Without ``repository``, it is
-    recognized.  ``edits`` are planned edits: the files are judged as they will be.  ``of_bump``: the lockstep pins of
-    other types, which such a bump does not move, are left out.  ``strict``: pins that only inform decide too, and quarantines past their review date.
+    ``expected`` is the tag that the pins of ``image_type`` should have; without it they are compared with the newest of
+    them.  Without ``repository``, it is recognized.  ``edits`` are planned edits: the files are judged as they will be.
+    ``of_bump``: the lockstep pins of other types, which such a bump does not move, are left out.  ``strict``: pins that
+    only inform decide too, and quarantines past their review date.
     Raises CannotTell for a ref or pattern that matches nothing, and for a repository without a known pin site.
     """
     checkout = Checkout.open(place)

@@ -18,6 +18,9 @@ from runbook_lib.text.lists import shorten
 from runbook_lib.text.yaml_spans import Cell, Text, duplicate_keys, items
 
 _IN_BRACES = re.compile(r"\{(image|tag)\}")
+#: The keys of a row of Megatron-LM's matrices: what it builds, from which image, and for which platform.
+KEY, PIN, PLATFORM = "IMAGE", "BASE_IMAGE", "PLATFORM"
+_PLATFORMS = ("amd64", "arm64")
 _VALUE = r"[A-Za-z0-9](?:[\w.:/@+-]{0,500}\w)?"
 
 
@@ -157,50 +160,45 @@ def _matrix_rows(parsed: Text, document: Node | None, visited: set[int]) -> Iter
 
 @dataclass(frozen=True)
 class MatrixRows:
-    """The rows of GitLab matrices selected by ``key: value``, with any image, which is in their key ``pin``.
+    """The rows of Megatron-LM's GitLab matrices whose ``IMAGE`` is ``value``, with any ``BASE_IMAGE``.
 
-    ``known`` are the values of ``key`` that select pins of any type.  A selected row has one of the ``shapes``: the
-    value of each key in it, None for a key that must be absent.  There is one row for each of ``platforms``, or, if no
-    row has a ``platform_key``, a single row.
+    ``known`` are the values that select pins of any type.  A selected row has one of the ``shapes``: the value of each
+    key in it, None for a key that must be absent.  There is one row for each platform, or, if no row has one, a single
+    row.
     """
 
-    key: str
     value: str
     known: frozenset[str]
     shapes: tuple[Mapping[str, str | None], ...]
-    pin: str = "BASE_IMAGE"
-    platform_key: str = "PLATFORM"
-    platforms: tuple[str, ...] = ("amd64", "arm64")
 
     def find(self, text: str, image: str) -> tuple[PinLocation, ...]:
         locations: list[PinLocation] = []
         for row in matrix_rows(text):
-            if row.cells.get(self.pin) and self._selects(row, image):
+            if row.cells.get(PIN) and self._selects(row, image):
                 locations += self._locations_in(row)
         platforms = sorted(location.platform for location in locations)
-        if platforms not in ([""], sorted(self.platforms)):
-            listed = [f"{place.platform or f'no {self.platform_key}'} (line {place.line})" for place in locations]
+        if platforms not in ([""], list(_PLATFORMS)):
+            listed = [f"{place.platform or f'no {PLATFORM}'} (line {place.line})" for place in locations]
             raise CannotTell(
-                f"expected {self.pin} in rows with {self.key}: {self.value} once for each of "
-                f"{' and '.join(self.platforms)}, or once without any {self.platform_key}; "
-                f"found {', '.join(listed) or 'none'}."
+                f"expected {PIN} in rows with {KEY}: {self.value} once for each of {' and '.join(_PLATFORMS)}, or once "
+                f"without any {PLATFORM}; found {', '.join(listed) or 'none'}."
             )
         return tuple(locations)
 
     def _selects(self, row: MatrixRow, image: str) -> bool:
-        keys = row.texts(self.key)
+        keys = row.texts(KEY)
         if len(keys) == 1 and keys[0] in self.known:
             return keys[0] == self.value
         repository = image.partition("/")[2]
-        if not self.known.isdisjoint(keys) or any(repository in value for value in row.texts(self.pin)):
+        if not self.known.isdisjoint(keys) or any(repository in value for value in row.texts(PIN)):
             raise CannotTell(
-                f"the row in line {row.line} ({row.job}) sets {self.pin} to {_listed(row.texts(self.pin))}, but its "
-                f"{self.key} is {_listed(keys)}; expected one of {', '.join(sorted(self.known))}."
+                f"the row in line {row.line} ({row.job}) sets {PIN} to {_listed(row.texts(PIN))}, but its "
+                f"{KEY} is {_listed(keys)}; expected one of {', '.join(sorted(self.known))}."
             )
         return False
 
     def _locations_in(self, row: MatrixRow) -> Iterator[PinLocation]:
-        name = f"the row {self.key}: {self.value} in line {row.line} ({row.job})"
+        name = f"the row {KEY}: {self.value} in line {row.line} ({row.job})"
         if row.duplicates:
             raise CannotTell(f"{name} has {', '.join(row.duplicates)} more than once.")
         if not any(_has_shape(row, shape) for shape in self.shapes):
@@ -208,16 +206,16 @@ class MatrixRows:
             keys = sorted(set().union(*self.shapes))
             actual = ", ".join(f"{key}: {_listed(row.texts(key))}" for key in keys)
             raise CannotTell(f"{name} is of an unknown shape: expected {shapes}; found {actual}.")
-        cells = row.cells[self.pin]
+        cells = row.cells[PIN]
         if len(cells) != 1:
-            raise CannotTell(f"{name} lists {len(cells)} values of {self.pin}; expected one.")
+            raise CannotTell(f"{name} lists {len(cells)} values of {PIN}; expected one.")
         cell = cells[0]
         if cell.problem:
-            raise CannotTell(f"{self.pin} of {name} cannot be used: {cell.problem}.")
-        for platform in row.texts(self.platform_key) or ("",):
-            selector = f"{self.pin} where {self.key}: {self.value}"
+            raise CannotTell(f"{PIN} of {name} cannot be used: {cell.problem}.")
+        for platform in row.texts(PLATFORM) or ("",):
+            selector = f"{PIN} where {KEY}: {self.value}"
             if platform:
-                selector += f", {self.platform_key}: {platform}"
+                selector += f", {PLATFORM}: {platform}"
             yield PinLocation(cell.start, cell.end, cell.value, cell.line, selector, platform)
 
 

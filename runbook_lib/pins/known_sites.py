@@ -36,7 +36,7 @@ _TRANSFORMER_ENGINE = rf"\btransformer-engine\[[^]\n]{{0,300}}?(?P<version>core_
 
 def _rows(image: str, *shapes: tuple[str, str | None]) -> MatrixRows:
     allowed = tuple({"FILE": file, "IMAGE_TYPE": image_type} for file, image_type in shapes)
-    return MatrixRows(key="IMAGE", value=image, known=frozenset({_DEV, _LTS}), shapes=allowed)
+    return MatrixRows(value=image, known=frozenset({_DEV, _LTS}), shapes=allowed)
 
 
 def _informational(path: str, before: str, selector: str) -> PinSite:
@@ -59,8 +59,6 @@ _DEV_ROWS = _rows(_DEV, ("Dockerfile.ci.dev", None), ("Dockerfile.ci.dev", "dev"
 _LTS_ROWS = _rows(_LTS, ("Dockerfile.ci.lts", None), ("Dockerfile.ci.dev", "lts"))
 MEGATRON_LM = Sites(
     images=(PinnedImage(_IMAGE),),
-    since_keys=("IMAGE_TYPE", "PLATFORM"),
-    file_key="FILE",
     pins=(
         PinSite("docker/.ngc_version.dev", WholeFile(), "dev", "github", needs="together"),
         PinSite(_GITLAB, _DEV_ROWS, "dev", "gitlab", needs="always"),

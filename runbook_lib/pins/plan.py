@@ -108,14 +108,14 @@ def plan(
         _refuse_left_behind([pin for pin in of_type if pin not in chosen], target)
     if "older-tag" not in allow:
         _refuse_older(chosen, target)
-    _refuse_shared(chosen, [pin for pin in pins if pin.site.lockstep and pin.site.image_type not in moving])
     _refuse_overlap(chosen, pins)
 
     moved = [pin for pin in chosen if str(pin.tag) != str(target) or pin.lacks_quotes]
     digest = ""
-    if needing := [pin for pin in (*moved, *_conflicting(chosen)) if pin.image.digest]:
+    of_index = {pin.image.digest for pin in chosen if pin.image.digest and not pin.location.platform}
+    if len(of_index) > 1 or any(pin.image.digest for pin in moved):
         if digest_of_target is None:
-            raise CannotTell(f"{needing[0].name} has a digest, and that of {target} is not known: nothing was planned.")
+            raise CannotTell(f"A pin has a digest, and that of {target} is not known: nothing was planned.")
         digest = digest_of_target()
         # Pins that have another digest of the target get this one too; those of platforms may differ.
         for pin in chosen:
@@ -189,38 +189,24 @@ def _refuse_older(pins: Sequence[Pin], target: Tag) -> None:
         raise Refused(f"The tag {target} is older than the pin in {newer}, so nothing was planned.", "older-tag")
 
 
-def _refuse_shared(moving: Sequence[Pin], fixed: Sequence[Pin]) -> None:
-    fixed_by_start = {(pin.path, pin.location.start): pin for pin in fixed}
-    for pin in moving:
-        if shared := fixed_by_start.get((pin.path, pin.location.start)):
+def _refuse_overlap(moving: Sequence[Pin], pins: Sequence[Pin]) -> None:
+    """Raise RunbookError if a value that moves overlaps another pin; rows of one type may share that of an anchor."""
+    for pin, other in itertools.product(moving, pins):
+        (start, end), (other_start, other_end) = pin.location.span, other.location.span
+        is_same = (start, end) == (other_start, other_end)
+        if pin.path != other.path or start >= other_end or other_start >= end or (is_same and other in moving):
+            continue
+        if is_same and other.site.lockstep:
             raise Refused(
                 f"{pin.path}:{pin.line} is one value (an anchor) for {pin.location.selector} and for "
-                f"{shared.location.selector}, so a bump of {pin.site.image_type} would move a pin of "
-                f"{shared.site.image_type} too; nothing was planned. Give each its own value.",
+                f"{other.location.selector}, so a bump of {pin.site.image_type} would move a pin of "
+                f"{other.site.image_type} too; nothing was planned. Give each its own value.",
                 "both-types",
             )
-
-
-def _refuse_overlap(moving: Sequence[Pin], pins: Sequence[Pin]) -> None:
-    """Raise CannotTell if a value that moves overlaps another pin; rows may share the value of an anchor."""
-    for pin, second in itertools.product(moving, pins):
-        first_span, second_span = pin.location.span, second.location.span
-        if pin.path != second.path or pin == second or (second.site.lockstep and first_span == second_span):
-            continue
-        if first_span[0] < second_span[1] and second_span[0] < first_span[1]:
-            raise CannotTell(
-                f"{pin.name} is declared as {pin.site.role}, and {second.location.selector} in line {second.line} as "
-                f"{second.site.role} finds the same text; nothing was planned. Declare each value once."
-            )
-
-
-def _conflicting(pins: Sequence[Pin]) -> Iterator[Pin]:
-    """Yield a pin for each digest of a tag that differs from the first one; those of platforms may differ."""
-    first: dict[str, str] = {}
-    for pin in pins:
-        digest = pin.image.digest
-        if digest and not pin.location.platform and first.setdefault(str(pin.tag), digest) != digest:
-            yield pin
+        raise CannotTell(
+            f"{pin.name} is declared as {pin.site.role}, and {other.location.selector} in line {other.line} as "
+            f"{other.site.role} finds the same text; nothing was planned. Declare each value once."
+        )
 
 
 def _new_image(pin: Pin, target: Tag, digest: str) -> str:

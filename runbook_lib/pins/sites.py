@@ -10,6 +10,7 @@ from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.images.families import NGC, Family
 from runbook_lib.images.reference import ImageRef, ImageType, Tag
 from runbook_lib.pins.finders import (
+    KEY,
     BuildArg,
     Counted,
     DockerArg,
@@ -24,6 +25,9 @@ from runbook_lib.text.dockerfile import arguments
 from runbook_lib.text.yaml_spans import is_plain, is_text
 
 _YAML = re.compile(r"\.ya?ml(?:\.\w+)?$|\.tpl$")  # with templates of YAML
+
+#: The keys of matrix rows that exist only since the files with ``needs="together"`` do.
+_SINCE = ("IMAGE_TYPE", "PLATFORM")
 
 Texts = Mapping[str, str | None]
 
@@ -90,15 +94,12 @@ class PinnedImage:
 class Sites:
     """The pin sites and couplings of a repository, and the images that they pin, the first of which is the main one.
 
-    A matrix row with one of ``since_keys`` shows that the ``together`` files exist; ``file_key`` names the file that
-    the row builds.  ``platforms`` are those that a build needs if no row names them.
+    ``platforms`` are those that a build needs if no row names them.
     """
 
     images: tuple[PinnedImage, ...]
     pins: tuple[PinSite, ...]
     couplings: tuple[Coupling, ...] = ()
-    since_keys: tuple[str, ...] = ()
-    file_key: str = ""
     platforms: tuple[str, ...] = ()
 
     @property
@@ -267,15 +268,16 @@ def _needed(site: PinSite, texts: Texts, sites: Sites) -> str:
         return "every known layout of the repository has it"
     if site.needs == "declared":
         return "the pins file names it"
-    if site.needs == "together":
-        for sibling in sites.pins:
-            if sibling.needs == "together" and texts.get(sibling.path) is not None:
-                return f"{sibling.path} does"
+    if site.needs == "never":
+        return ""
+    for sibling in sites.pins:
+        if site.needs == sibling.needs == "together" and texts.get(sibling.path) is not None:
+            return f"{sibling.path} does"
     for row in _rows(texts, sites):
-        key = next(filter(row.texts, sites.since_keys), "")
+        key = next(filter(row.texts, _SINCE), "")
         if key and site.needs == "together":
             return f"the matrix row in line {row.line} has {key}, as rows have only since that file exists"
-        if key and site.needs == "named" and PurePosixPath(site.path).name in row.texts(sites.file_key):
+        if key and PurePosixPath(site.path).name in row.texts("FILE"):
             return f"the matrix row in line {row.line} builds it"
     return ""
 
@@ -290,4 +292,4 @@ def _rows(texts: Texts, sites: Sites) -> Iterator[MatrixRow]:
             matrix = matrix_rows(texts.get(site.path) or "")
         except CannotTell:
             continue  # the site of the matrix itself reports this
-        yield from (row for row in matrix if finder.value in row.texts(finder.key))
+        yield from (row for row in matrix if finder.value in row.texts(KEY))

@@ -10,8 +10,8 @@ from bumping import REPOSITORY, World, bump_to, git, world
 from IPython.display import display
 from test_golden_step import step05
 
-from runbook_lib.bump.after_merge import base_ci, report
-from runbook_lib.bump.after_merge.report import AfterMerge, MergeFacts
+from runbook_lib.bump import after_merge
+from runbook_lib.bump.after_merge import AfterMerge, MergeFacts
 from runbook_lib.bump.run import carry_out
 from runbook_lib.text.recipes.quarantine import quarantined_rows
 from runbook_lib.world.outside import World as Outside
@@ -173,7 +173,7 @@ def test_a_run_of_a_later_commit_counts_as_it_holds_the_merge(merged: World) -> 
     found = look(at)
     assert found.merged == first.merged != found.branch.base_commit
     assert found.runs[0].url
-    asked = base_ci.commits_since(found.branch, found.merged)
+    asked = after_merge.commits_since(found.branch, found.merged)
     assert asked == git(at.remote, "rev-list", "--first-parent", f"{first.merged}~1..main").split()
     assert len(asked) == 3
 
@@ -217,7 +217,7 @@ def test_open_quarantines_with_the_state_of_their_issues(at: World) -> None:
     def shown() -> tuple[str, str]:
         survey = look(at, tag="").quarantines
         (test,) = survey.tests
-        return f"#{test.entry.issue} {test.state}", "\n".join(view.text for view in report._quarantines(survey))
+        return f"#{test.entry.issue} {test.state}", "\n".join(view.text for view in after_merge._quarantines(survey))
 
     state, text = shown()
     assert (state, "decisions.yaml" in text) == (f"#{issue.number} open", False)

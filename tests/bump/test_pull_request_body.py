@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib.bump.pull_request_body import fill_in, part
+from runbook_lib.bump.open_pr import fill_in, part
 from runbook_lib.errors import CannotTell
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.plan import PinChange, PinPlan

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from bumping import BRANCH, CONTRIBUTOR, World, git
 
-from runbook_lib.bump import ci_run
 from runbook_lib.bump.run_ci import CiFacts, RunCi
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.pins.bump import Bump
@@ -155,7 +154,7 @@ def test_a_refused_deployment_is_seen_without_a_comment(opened: World, monkeypat
 
 
 def test_only_a_person_authorizes_somebody_elses_commits(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ci_run, "is_mine", lambda *_: False)
+    monkeypatch.setattr("runbook_lib.bump.run_ci.is_mine", lambda *_: False)
     run_ci(opened)
     assert opened.effects() == []
     assert "by hand" in waiting(opened)

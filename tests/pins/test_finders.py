@@ -98,9 +98,7 @@ def test_a_dockerfile_of_an_unknown_form_is_undecided(text, said):
     assert said in str(caught.value)
 
 
-FINDER = MatrixRows(
-    key="IMAGE", value="NEW", known=frozenset({"NEW", "OLD"}), shapes=({"FILE": "f", "IMAGE_TYPE": None},)
-)
+FINDER = MatrixRows(value="NEW", known=frozenset({"NEW", "OLD"}), shapes=({"FILE": "f", "IMAGE_TYPE": None},))
 
 
 def job(*rows):

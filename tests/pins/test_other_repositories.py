@@ -21,7 +21,7 @@ from elsewhere import (
 )
 from layouts import layout
 
-from runbook_lib.bump.after_merge import report
+from runbook_lib.bump import after_merge
 from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.images.families import OTHER
@@ -310,5 +310,5 @@ def test_after_a_merge_the_release_branches_are_those_of_the_repository(tmp_path
     for name in ("r0.3.0", "r0.4.0", "r0.4.0-scan", "core_r0.1.0"):
         git(place, "branch", name)
     bump = Bump.parse(tag="26.02-py3", base="r0.3.0", repository=MEGATRON_BRIDGE)
-    (row,) = report.branch_rows(BumpBranch(Checkout.open(place), bump, "", "", "", None))
+    (row,) = after_merge.branch_rows(BumpBranch(Checkout.open(place), bump, "", "", "", None))
     assert (row["branch"], row["image"], row["state"]) == ("r0.4.0", "25.11-py3", "older")

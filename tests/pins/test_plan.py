@@ -266,7 +266,7 @@ def test_digests(dev, default, after):
     made = plan(texts(dev, default), digest_of_target=lambda: NEW)
     assert applied(texts(dev, default), made) == texts(*after)
     if made.edits:  # it is never dropped where the new one is unknown
-        with pytest.raises(CannotTell, match=f"{DEV}|{DOCKERFILE}"):
+        with pytest.raises(CannotTell, match="has a digest"):
             plan(texts(dev, default))
 
 

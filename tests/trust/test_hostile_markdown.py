@@ -14,7 +14,7 @@ import pytest
 from hostile import ALL
 
 from runbook_lib.bump import bump_plan
-from runbook_lib.bump.pull_request_body import part
+from runbook_lib.bump.open_pr import part
 from runbook_lib.failures.base_branch import BaseResult
 from runbook_lib.failures.broken_tests import issue as tracking
 from runbook_lib.failures.broken_tests import quarantine

@@ -144,7 +144,7 @@ class Done:
 
     exchanges: list[Exchange]
     held: Mapping[str, Any]
-    found: readiness.Readiness
+    found: ready.ReadyFacts
 
 
 @cache

@@ -15,7 +15,7 @@ from typing import Literal
 from runbook_lib.checks import Next
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.images.reference import ImageType
-from runbook_lib.pins.finders import MatrixRows, matrix_rows
+from runbook_lib.pins.finders import KEY, PIN, PLATFORM, MatrixRows, matrix_rows
 from runbook_lib.pins.sites import Sites
 from runbook_lib.world.gitlab.models import UNDER_WAY, Pipeline, PipelineJob
 
@@ -87,9 +87,9 @@ def builds(texts: Mapping[str, str | None], sites: Sites, image_type: ImageType)
             continue
         for row in matrix_rows(text):
             cells = {key: row.texts(key)[0] for key in row.cells if len(row.texts(key)) == 1}
-            if len(cells) == len(row.cells) and cells.get(finder.key) == finder.value and finder.pin in cells:
-                platform = cells.get(finder.platform_key, "")
-                result.append(BuildJob(row.job, tuple(cells.values()), cells[finder.pin], platform))
+            if len(cells) == len(row.cells) and cells.get(KEY) == finder.value and PIN in cells:
+                platform = cells.get(PLATFORM, "")
+                result.append(BuildJob(row.job, tuple(cells.values()), cells[PIN], platform))
     return tuple(result)
 
 

@@ -63,7 +63,7 @@ def test_a_missing_image_is_reported(capsys: pytest.CaptureFixture[str], name: s
 def test_preflight_shows_what_the_image_changes(world: RunPlace) -> None:
     branch = bump_branch.find(world.checkout, Bump.parse(tag="26.04-py3"), world.services)
     ahead = bump_plan.plan_bump(branch)
-    assert "Transformer Engine" in ahead.show_changes().text
     assert ahead.changes is not None
+    assert "Transformer Engine" in str(ahead.changes.rows())
     back = bump_plan.plan_bump(bump_branch.find(branch.checkout, Bump.parse(tag="26.02-py3"), world.services))
-    assert "nothing to compare" in back.show_changes().text
+    assert back.changes is None
