@@ -19,8 +19,8 @@ from controls import Controls
 from github_server.server import Forge
 from people import STRANGER, PeopledForge
 
-from runbook_lib.bump import bump_plan, open_pr
-from runbook_lib.bump.bump_plan import NO_PLAN, PlannedBump
+from runbook_lib.bump import open_pr, pins_step
+from runbook_lib.bump.pins_step import NO_PLAN, PlannedBump
 from runbook_lib.bump.run import Run, Step
 from runbook_lib.bump.run_ci import RunCi
 from runbook_lib.checks import Check, Next
@@ -178,7 +178,7 @@ class World:
         """Run steps as their notebook does."""
         bump = bump_to(**parameters)
         run = self.context(bump, token)
-        with patch.object(bump_plan, "plan_bump", _plan_without_registry):
+        with patch.object(pins_step, "plan_bump", _plan_without_registry):
             for step in steps:
                 run.step(step)
         run.close()

@@ -78,7 +78,7 @@ def impurities(name: str, seen: set[str]) -> Iterator[str]:
 
 def test_the_steps_and_the_readings_of_helpers_are_found() -> None:
     assert len(steps()) >= 17
-    assert any("checkout" in reading for reading in impurities("runbook_lib.bump.bump_plan.check_other_type", set()))
+    assert any("checkout" in reading for reading in impurities("runbook_lib.bump.pins_step.check_other_type", set()))
 
 
 def test_a_plan_is_pure_and_typed() -> None:

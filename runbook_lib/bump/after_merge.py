@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from runbook_lib import display, notebooks
-from runbook_lib.bump import bump_plan, gitlab_values, sync_survey
+from runbook_lib.bump import gitlab_tests, pins_step, sync_survey
 from runbook_lib.checks import Check, Evidence, Next
-from runbook_lib.decisions import Decision, Decisions, flow
+from runbook_lib.decisions import Decisions
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.failures.broken_tests import survey
 from runbook_lib.failures.broken_tests.survey import QuarantineSurvey
@@ -50,7 +50,7 @@ class AfterMerge:
         branch = bump_branch.look(world, bump)
         quarantines = survey.look(world, replace(branch, bump=replace(bump, tag=None, decisions=Decisions())))
         facts = MergeFacts(branch, quarantines, branch_rows(branch), (*branch.warnings, *quarantines.notes))
-        if not bump_plan.base_has_tag(branch):
+        if not pins_step.base_has_tag(branch):
             return facts
         merge = merge_commit(branch)
         commits = commits_since(branch, merge)
@@ -59,7 +59,7 @@ class AfterMerge:
             runs.append(gitlab_run(world.services, commits))
         notes = list(facts.notes)
         if bump.repository.tests.golden:
-            notes += gitlab_values.unrefreshed(branch, f"{merge}^", branch.base_commit)
+            notes += gitlab_tests.unrefreshed(branch, f"{merge}^", branch.base_commit)
         return replace(facts, merged=merge, runs=tuple(runs), notes=tuple(notes))
 
     def plan(self, facts: MergeFacts, bump: Bump) -> Plan[World]:
@@ -101,24 +101,13 @@ def _done(facts: MergeFacts) -> Outcome:
 
 def _shown(facts: MergeFacts) -> Iterator[display.View]:
     """Yield all parts as tables."""
+    bump = facts.branch.bump
     if facts.merged:
         runs = display.rows(facts.runs, CI="ci", state="state", found="detail", next="next")
-        yield display.note(f"Both CIs on {facts.branch.bump.base}:") + display.table(runs)
+        yield display.note(f"Both CIs on {bump.base}:") + display.table(runs)
     yield display.note("Other branches, by their pins, as last fetched:") + display.table(facts.branches, empty="None.")
-    yield from _quarantines(facts.quarantines)
+    yield display.note(f"Quarantined tests on {bump.base}:") + facts.quarantines.show()
     yield display.notes(facts.notes, title="Also")
-
-
-def _quarantines(survey: QuarantineSurvey) -> Iterator[display.View]:
-    """Yield the quarantined tests, and how those whose runs pass are re-enabled, and those without an issue get one."""
-    yield display.note(f"Quarantined tests on {survey.bump.base}:") + survey.show()
-    asked = [question for question in survey.questions() if question.kind == "broken" or question.suggestion]
-    entries = [Decision(each.kind, each.subject, each.suggestion or "…") for each in asked]
-    if entries:
-        lines = "\n".join(f"{each.kind}: [{flow(each.as_entry())}]" for each in entries)
-        run = command(notebooks.BROKEN_TESTS, survey.bump, tag="", mode=None, decisions="decisions.yaml")
-        title = "To re-enable them or to file issues, write such entries into decisions.yaml, and run the command"
-        yield display.code(f"{lines}\n\n{run}", title=title)
 
 
 def branch_rows(branch: BumpBranch) -> list[dict[str, object]]:

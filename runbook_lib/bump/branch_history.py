@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runbook_lib import display
-from runbook_lib.bump.bump_plan import plan_commit
+from runbook_lib.bump.pins_step import plan_commit
 from runbook_lib.checks import Check, Next
 from runbook_lib.decisions import FOREIGN, Decision
 from runbook_lib.errors import Refused, RunbookError

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runbook_lib import display, notebooks
-from runbook_lib.bump import branch_history, bump_plan, lts_validation
-from runbook_lib.bump.bump_plan import NO_PLAN, PlannedBump, plan_commit
+from runbook_lib.bump import branch_history, gitlab_tests, pins_step
+from runbook_lib.bump.pins_step import NO_PLAN, PlannedBump, plan_commit
 from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.images import months
@@ -74,7 +74,7 @@ class PullFacts:
 def look(world: World, bump: Bump) -> PullFacts:
     """Read the branch, the registry, the base and the open pull requests.  Raises RunbookError like ``plan_bump``."""
     branch = bump_branch.look(world, bump)
-    facts = PullFacts(branch, bump_plan.plan_bump(branch), head=head_of(world.checkout, bump))
+    facts = PullFacts(branch, pins_step.plan_bump(branch), head=head_of(world.checkout, bump))
     if bump.tag is None:
         return facts
     work = _read_work(world, branch, facts.planned)
@@ -149,7 +149,7 @@ def _part(facts: PullFacts) -> str:
     image += months.markdown(planned.known_issues)
     # The bump's folder in the archive, not the run's, so that a second run does not change the text.
     identity = Identity(branch.checkout.repository(), bump.base, bump.image_type, bump.target, False)
-    validation = lts_validation.describe(branch) if bump.image_type == "lts" else ()
+    validation = gitlab_tests.describe(branch) if bump.image_type == "lts" else ()
     record = "/".join(identity.parts)
     return part(facts.work.plan, bump, digests=digests, image=image, validation=validation, record=record)
 
@@ -218,7 +218,7 @@ def _own_conditions(facts: PullFacts) -> tuple[Condition[World], ...]:
     if work.merges:
         conditions.append(Merged(tip, bump.base, branch.base_commit))
     if work.remaining.edits:
-        message = bump_plan.commit_message(bump, work.remaining)
+        message = pins_step.commit_message(bump, work.remaining)
         conditions.append(Committed(tip, work.remaining.edits, message, _COMPLETE))
     if not work.awaits_round:
         conditions.append(Pushed(tip, bump.remote, branch.remote_tip, follows=bool(conditions)))
@@ -241,7 +241,7 @@ def _show(facts: PullFacts) -> display.View:
     }
     view = display.mapping(rows)
     if facts.work.remaining.changes:
-        message = bump_plan.commit_message(bump, facts.work.remaining)
+        message = pins_step.commit_message(bump, facts.work.remaining)
         view += display.code(f"{message}\n\nSigned-off-by: …", title="Commit message")
     if facts.mine:
         view += display.code(facts.part if pull else facts.body, title="Pull request description")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from runbook_lib import notebooks
-from runbook_lib.bump import branch_history, ci_triggers, gitlab_values, lts_validation
+from runbook_lib.bump import branch_history, ci_triggers, gitlab_tests
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures import quarantines
 from runbook_lib.failures.base_branch import MAX_AGE
@@ -47,10 +47,10 @@ def left_to_people(head: Head) -> Iterator[str]:
     yield "Get the code owners' reviews."
     if not repository.ci.workflow:
         yield f"{ci_triggers.describe(branch)} Read the checks of {pull.url}, which are not followed here."
-    yield from lts_validation.describe(branch)
+    yield from gitlab_tests.describe(branch)
     if repository.tests.golden and branch.bump.image_type == "dev":
         fork = branch.checkout.merge_base(pull.head_sha, branch.base_commit) or branch.base_commit
-        yield from gitlab_values.unrefreshed(branch, fork, pull.head_sha)
+        yield from gitlab_tests.unrefreshed(branch, fork, pull.head_sha)
     yield from (sentence for label, sentence in repository.ci.offers.items() if label not in pull.labels)
     if repository.ci.workflow:
         try:

@@ -4,8 +4,8 @@ import os
 from dataclasses import dataclass, replace
 
 from runbook_lib import display, notebooks
-from runbook_lib.bump import bump_plan, lts_validation, policy, sync_survey
-from runbook_lib.bump.bump_plan import PlannedBump
+from runbook_lib.bump import gitlab_tests, pins_step, policy, sync_survey
+from runbook_lib.bump.pins_step import PlannedBump
 from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.errors import RunbookError
 from runbook_lib.images import driver_check, months
@@ -48,9 +48,9 @@ def look(world: World, bump: Bump) -> PreflightFacts:
     """Read the branch, the registry, the checkout and the token.  Raises RunbookError like ``plan_bump``."""
     branch = bump_branch.look(world, bump)
     _require_known(branch)
-    planned = bump_plan.plan_bump(branch)
+    planned = pins_step.plan_bump(branch)
     checks = (*_checkout_checks(branch, planned.plan), *policy.checks(branch), *rights(world.github, bump))
-    drivers, validation = os.environ.get(driver_check.VARIABLE, ""), tuple(lts_validation.describe(branch))
+    drivers, validation = os.environ.get(driver_check.VARIABLE, ""), tuple(gitlab_tests.describe(branch))
     pins = sync_survey.survey(branch.checkout.path, [branch.start], repository=bump.repository)
     recipes = tuple(_recipe_problems(branch))
     return PreflightFacts(branch, planned, drivers, checks, pins.rows(), validation, recipes)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from runbook_lib import display, notebooks
-from runbook_lib.bump import branch_history, lts_validation, policy, sync_survey
+from runbook_lib.bump import branch_history, gitlab_tests, policy, sync_survey
 from runbook_lib.bump.people import Head, left_to_people
 from runbook_lib.checks import Evidence, Next
 from runbook_lib.errors import RunbookError
@@ -309,9 +309,7 @@ def _check_issues(head: Head) -> Iterator[Requirement]:
     problems = [f"{test.test} has no issue" for test in tests if not test.issue]
     for test in tests:
         if test.issue is not None and not (issue := head.github.issue(test.issue)).is_open:
-            problems.append(
-                f"#{issue.number} for {test.test} is {'a pull request' if issue.is_pull else issue.state}"
-            )
+            problems.append(f"#{issue.number} for {test.test} is {'a pull request' if issue.is_pull else issue.state}")
     marked = f"{head.pull.head_sha[:10]} marks {display.count(len(tests), 'test')}"
     action = Next("File one, and name it in the comment above the row.")
     yield _met("issues", not problems, f"{'; '.join(problems) or marked}.", action)
@@ -345,7 +343,7 @@ def _check_gitlab(head: Head) -> Iterator[Requirement]:
     except RunbookError as error:
         yield _unseen(branch.bump, str(error), "Run bump again")
         return
-    if lts_validation.applies(branch.bump) and not (pipelines := lts_validation.testing(gitlab, pipelines)):
+    if gitlab_tests.applies(branch.bump) and not (pipelines := gitlab_tests.testing(gitlab, pipelines)):
         action = Next.run("internal-ci", "Only pipelines with tests run them in the LTS image:", tests="mr")
         yield Requirement("second ci", "missing", f"No pipeline for {short} runs the lts tests.", action)
     elif not pipelines:

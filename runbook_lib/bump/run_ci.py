@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from runbook_lib import display, notebooks
-from runbook_lib.bump import branch_history, bump_plan, ci_triggers
+from runbook_lib.bump import branch_history, ci_triggers, pins_step
 from runbook_lib.checks import Check, Evidence, Next, Status
 from runbook_lib.model import Condition, Effect, Outcome, Plan
 from runbook_lib.pins.bump import Bump
@@ -67,7 +67,7 @@ class RunCi:
         if reason := bump.repository.inapplicable(notebooks.RUN_CI):
             return CiFacts(state, f"{reason} {ci_triggers.describe(branch)}")
         if state.pull is None or state.github is None:
-            if state.github is not None and bump_plan.base_has_tag(branch):
+            if state.github is not None and pins_step.base_has_tag(branch):
                 return CiFacts(state, f"{bump.base} already names {bump.tag}: there is no CI to run.")
             reason = state.problem.rstrip(".") or f"no pull request is open for {bump.branch}"
             waiting = Outcome(f"waiting for the pull request: {reason}", Next.run(notebooks.OPEN_PR, mode="publish"))
@@ -80,7 +80,7 @@ class RunCi:
         state, pull = facts.state, facts.state.pull
         if facts.no_ci:
             return Plan(Outcome(facts.no_ci), (display.note(facts.no_ci),))
-        evidence = Evidence({"base_commit": state.branch.base_commit}, warnings=_warnings(state))
+        evidence = Evidence({"base_commit": state.branch.base_commit})
         shown = (state.show(), *([display.note(_DRIFT)] if bump.repository.tests.golden else []))
         if pull is None and not bump.apply and not state.problem:
             authorized = Authorized(PullKey(state.head_name, bump.base), "", bump.repository.ci.workflow)
@@ -159,16 +159,6 @@ def _count_refused(branch: BumpBranch) -> int:
     """Return the number of newest commits with the same tree: each but the first replaced a refused one."""
     trees = [commit.tree for commit in list_commits(branch.checkout, branch.base_commit, branch.start)]
     return sum(tree == previous for previous, tree in pairwise(trees)) + 1
-
-
-def _warnings(state: PullRequestState) -> tuple[str, ...]:
-    if state.pull is None or not state.behind:
-        return ()
-    return (
-        f"{state.pull.base_ref} has moved: #{state.pull.number} is {display.count(state.behind, 'commit')} behind. CI "
-        "tests the merge of both at the time it starts. To merge it into the branch and plan again, "
-        f"{state.bump.decisions.advice('allow', 'merge-base')}.",
-    )
 
 
 def find_obstacle(state: PullRequestState, pull: Pull, github: Forge, records: Path | None = None) -> Outcome | None:

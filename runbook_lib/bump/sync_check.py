@@ -7,7 +7,7 @@ from itertools import chain
 from typing import ClassVar
 
 from runbook_lib import display, notebooks
-from runbook_lib.bump import bump_plan, sync_survey
+from runbook_lib.bump import pins_step, sync_survey
 from runbook_lib.bump.sync_survey import Survey
 from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.model import Outcome, Plan
@@ -51,7 +51,7 @@ class SyncCheck:
         """Read the pins.  Raises RunbookError for pins that cannot be planned."""
         branch = bump_branch.look(world, bump)
         survey, planned = _read_pins(world, branch)
-        untouched = (bump_plan.check_other_type(branch, branch.fork, branch.start),) if branch.tip else ()
+        untouched = (pins_step.check_other_type(branch, branch.fork, branch.start),) if branch.tip else ()
         old_lines, unsearched = {}, ""
         if bump.tag is not None and survey.snapshots[0].commit:
             try:
@@ -91,7 +91,7 @@ def _read_pins(world: World, branch: BumpBranch) -> tuple[Survey, bool]:
     compare = partial(sync_survey.survey, world.checkout.path, image_type=bump.image_type, repository=bump.repository)
     # Run on its own, the step proves that a branch is in sync now; in a bump's preview the edits are still to come.
     if bump.tag and not bump.apply and (branch.tip is None or world.journal.is_bump):
-        edits = bump_plan.plan_commit(branch, branch.start).edits
+        edits = pins_step.plan_commit(branch, branch.start).edits
         return compare([branch.start], expected=bump.tag, edits=edits, of_bump=True), bool(edits)
     if branch.tip is None:
         return compare(), False

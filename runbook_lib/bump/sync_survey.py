@@ -70,13 +70,13 @@ class Survey:
 
         Warnings are included for a single ref; for several refs they are in the table.
         """
-        several = len(self.snapshots) > 1
         sentences = []
         for snapshot in self.snapshots:
-            for verdict in snapshot.verdicts:
-                if verdict.sentence and (verdict.role != WARNED or self.strict or not several):
-                    sentences.append(f"{snapshot.name}: {verdict.sentence}" if several else verdict.sentence)
-            sentences += [f"{snapshot.name}: {each}" if several else each for each in snapshot.overdue]
+            ref = f"{snapshot.name}: " if len(self.snapshots) > 1 else ""
+            told = [pin.sentence for pin in snapshot.verdicts if pin.role != WARNED or self.strict or not ref]
+            sentences += [f"{ref}{sentence}" for sentence in (*told, *snapshot.overdue) if sentence]
+            if not snapshot.verdicts:
+                sentences.append(f"{snapshot.name} has no known pin site. Leave it out: --ref '^{snapshot.name}'")
         return tuple(sentences)
 
     def rows(self) -> list[dict[str, str]]:
@@ -94,18 +94,12 @@ class Survey:
 
         Without ``details``, for pins that are in sync, only what limits the answer precedes the outcome.
         """
-        if not details:
-            return _printable("\n".join((*self.notes, self.summary)))
-        rows = self.rows()
-        text = [*aligned([list(rows[0]), *(list(row.values()) for row in rows)]), "", *self.notes]
-        for snapshot in self.snapshots:
-            if not snapshot.verdicts:
-                text.append(f"{snapshot.name} has no known pin site. Exclude it by name: --ref '^{snapshot.name}'")
-        text += self.sentences
-        if text and text[-1]:
-            text.append("")
-        text.append(self.summary)
-        return _printable("\n".join(text))
+        lines = [*self.notes, self.summary]
+        if details:
+            rows, told = self.rows(), (*self.notes, *self.sentences)
+            table = aligned([list(rows[0]), *(list(row.values()) for row in rows)])
+            lines = [*table, "", *told, *([""] if told else []), self.summary]
+        return _printable("\n".join(lines))
 
     @property
     def summary(self) -> str:

@@ -8,7 +8,7 @@ from papermill.exceptions import PapermillExecutionError
 from papermill.execute import execute_notebook
 
 from runbook_lib import notebooks
-from runbook_lib.bump import bump_plan
+from runbook_lib.bump import pins_step
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.images import driver_check
 from runbook_lib.images.reference import ImageRef
@@ -93,7 +93,7 @@ def _propose(checkout: Checkout, bump: Bump, github: Forge | None, services: Ser
         return WatchResult(image, "waiting", f"It is held: {reason.rstrip('.')}.")
     if github and (proposed := _proposed(checkout, github, bump)):
         return proposed
-    planned = bump_plan.plan_bump(bump_branch.find(checkout, bump, services))
+    planned = pins_step.plan_bump(bump_branch.find(checkout, bump, services))
     if planned.check.status == "failed":
         return WatchResult(image, "waiting", planned.check.detail)
     if planned.check.status == "skipped":

@@ -28,29 +28,18 @@ class PinChange:
 
 
 @dataclass(frozen=True)
-class CudaBoundVersion:
-    """A version in a file that fits only one CUDA release: ``location`` is path and line, ``cuda`` such as ``13.3``."""
-
-    location: str
-    what: str
-    version: str
-    cuda: str
-
-
-@dataclass(frozen=True)
 class PinPlan:
     """The changes of a bump to the files; empty if it is already done.  ``warnings`` are complete sentences.
 
-    ``ci`` names the CI of a part of the plan, and is empty for the complete plan.
+    ``cuda_bound`` are sentences about versions that fit only one CUDA release, each with that release, such as 13.3.
     """
 
     changes: tuple[PinChange, ...]
     edits: tuple[Edit, ...]
     warnings: tuple[str, ...]
     platforms: tuple[str, ...]
-    ci: str = ""
     target: str = ""
-    cuda_bound: tuple[CudaBoundVersion, ...] = ()
+    cuda_bound: tuple[tuple[str, str], ...] = ()
 
     def for_cuda(self, cuda: str | None) -> "PinPlan":
         """Return the plan with a warning for each version that does not fit the new image's CUDA, such as ``13.3``.
@@ -60,12 +49,11 @@ class PinPlan:
         release = re.match(r"\d+(?:\.\d+)*", cuda or "")
         advice = f"{self.target} has CUDA {cuda}" if release else f"check which CUDA {self.target} has"
         warnings = list(self.warnings)
-        for bound in self.cuda_bound:
+        for sentence, bound in self.cuda_bound:
             # 13 covers all of 13, and 13.3 covers 13.3.0.5.
-            required = bound.cuda.split(".")
-            if release and release[0].split(".")[: len(required)] == required:
-                continue
-            warnings.append(f"{bound.location} fixes {bound.what} at {bound.version}, for CUDA {bound.cuda}: {advice}.")
+            required = bound.split(".")
+            if not release or release[0].split(".")[: len(required)] != required:
+                warnings.append(f"{sentence}: {advice}.")
         return replace(self, warnings=tuple(warnings), cuda_bound=())
 
     def part(self, ci: str) -> "PinPlan":
@@ -73,7 +61,7 @@ class PinPlan:
         changes = tuple(change for change in self.changes if (change.ci == "gitlab") == (ci == "gitlab"))
         paths = {change.path for change in changes}
         edits = tuple(edit for edit in self.edits if edit.path in paths)
-        return replace(self, changes=changes, edits=edits, ci=ci)
+        return replace(self, changes=changes, edits=edits)
 
 
 def plan(
@@ -129,7 +117,7 @@ def plan(
         for pin in reading.pins:
             warnings.append(f"{pin.name}: This is a dead build argument: {reason}. Moving it changes no image.")
     cuda_bound = tuple(_cuda_bound(sites, texts, moving))
-    return PinPlan(changes, edits, tuple(warnings), platforms or sites.platforms, "", str(target), cuda_bound)
+    return PinPlan(changes, edits, tuple(warnings), platforms or sites.platforms, str(target), cuda_bound)
 
 
 def _of_edition(pins: Sequence[Pin], target: Tag) -> list[Pin]:
@@ -278,11 +266,12 @@ def _pin_warnings(pins: Iterable[Pin], moving: Sequence[ImageType], target: Tag)
         )
 
 
-def _cuda_bound(sites: Sites, texts: Texts, moving: Sequence[ImageType]) -> Iterator[CudaBoundVersion]:
+def _cuda_bound(sites: Sites, texts: Texts, moving: Sequence[ImageType]) -> Iterator[tuple[str, str]]:
     for coupling in sites.couplings:
         if coupling.image_types.isdisjoint(moving):
             continue
         text = texts.get(coupling.path) or ""
         for match in coupling.regex.finditer(text):
-            line = text.count("\n", 0, match.start("version")) + 1
-            yield CudaBoundVersion(f"{coupling.path}:{line}", coupling.what, match["version"], match["cuda"])
+            place = f"{coupling.path}:{text.count(chr(10), 0, match.start('version')) + 1}"
+            sentence = f"{place} fixes {coupling.what} at {match['version']}, for CUDA {match['cuda']}"
+            yield sentence, match["cuda"]

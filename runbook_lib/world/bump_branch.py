@@ -35,7 +35,7 @@ class BumpBranch:
     warnings: tuple[str, ...] = ()
     remote_tip: str | None = None
     services: Services = field(default=ONLINE, repr=False, compare=False)
-    #: What ``bump_plan`` has planned on it so far: the pins by commit, and the bump with its image by its tag.
+    #: What ``pins_step`` has planned on it so far: the pins by commit, and the bump with its image by its tag.
     plans: dict[str, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def texts(self, paths: Iterable[str]) -> dict[str, str | None]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from bumping import World, bump_to
 
-from runbook_lib.bump import gitlab_values, people
+from runbook_lib.bump import gitlab_tests, people
 from runbook_lib.golden.coverage import golden_files
 from runbook_lib.text.recipes.file_names import FOLDER
 from runbook_lib.world import bump_branch
@@ -66,14 +66,14 @@ def test_what_only_the_merge_queue_will_test_is_named(runs: list[WorkflowRun], j
 def test_golden_values_that_nobody_has_refreshed_have_the_command_that_would(world: World) -> None:
     def told() -> list[str]:
         branch = bump_branch.find(world.checkout, bump_to())
-        return list(gitlab_values.unrefreshed(branch, branch.fork, branch.start))
+        return list(gitlab_tests.unrefreshed(branch, branch.fork, branch.start))
 
     world.open_pr()
     (before,) = told()
     assert "golden files (2 on dgx_h100) of GitLab's scope nightly" in before
     assert "internal-ci.ipynb -r tag 26.04-py3 -r tests nightly" in before
     assert "05-golden-values.ipynb -r tag 26.04-py3 -r source gitlab" in before
-    files, rows = gitlab_values.golden_tests(world.checkout, "main")
+    files, rows = gitlab_tests.golden_tests(world.checkout, "main")
     named = [file for row in rows if "nightly" in [scope.value for scope in row.scopes] for file in golden_files(row)]
     nightly = next(file for file in named if file in files)
     world.commit_on("bump/main/dev-26.04-py3", f"{FOLDER}/{nightly}", "{}\n")

@@ -111,13 +111,6 @@ def test_ci_waits_for_what_is_in_its_way(opened: World, prepare: Callable[[World
     assert waiting(opened).startswith(expected)
 
 
-def test_a_moved_base_is_reported(opened: World) -> None:
-    opened.commit_on("main", "CHANGES", "more\n")
-    run_ci(opened)
-    assert any("main has moved: #10 is 1 commit behind" in entry for entry in opened.said("warnings"))
-    assert len(commands(opened)) == 1
-
-
 def test_a_run_that_started_by_itself_needs_no_comment(opened: World) -> None:
     opened.forge.start_run(10)
     assert run_ci(opened)["run_id"]

@@ -13,7 +13,7 @@ import mistune
 import pytest
 from hostile import ALL
 
-from runbook_lib.bump import bump_plan
+from runbook_lib.bump import pins_step
 from runbook_lib.bump.open_pr import part
 from runbook_lib.failures.base_branch import BaseResult
 from runbook_lib.failures.broken_tests import issue as tracking
@@ -155,7 +155,7 @@ def messages(value: str) -> dict[str, str]:
     run: Any = SimpleNamespace(source=SimpleNamespace(name=value), url=value, bump=BUMP, tested="a" * 40, attempt=1)
     accepted = [f"{value} ×1.50: {value}", f"{value}/golden_values_dev_dgx_h100.json: {value}"]
     return {
-        "pins": bump_plan.commit_message(BUMP, plan),
+        "pins": pins_step.commit_message(BUMP, plan),
         "golden values": compose_message(run, 1, value, [value], accepted),
         "broken tests": commit_message(BUMP.quarantine_title, {target: 7}, (target,)),
     }

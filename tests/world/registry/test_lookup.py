@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib.bump import bump_plan
+from runbook_lib.bump import pins_step
 from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook.place import RunPlace, find
@@ -62,8 +62,8 @@ def test_a_missing_image_is_reported(capsys: pytest.CaptureFixture[str], name: s
 
 def test_preflight_shows_what_the_image_changes(world: RunPlace) -> None:
     branch = bump_branch.find(world.checkout, Bump.parse(tag="26.04-py3"), world.services)
-    ahead = bump_plan.plan_bump(branch)
+    ahead = pins_step.plan_bump(branch)
     assert ahead.changes is not None
     assert "Transformer Engine" in str(ahead.changes.rows())
-    back = bump_plan.plan_bump(bump_branch.find(branch.checkout, Bump.parse(tag="26.02-py3"), world.services))
+    back = pins_step.plan_bump(bump_branch.find(branch.checkout, Bump.parse(tag="26.02-py3"), world.services))
     assert back.changes is None

@@ -1,6 +1,7 @@
 """Steps 0, 1, 2 and 7 as the notebooks compose them, on the practice environment's checkout and registry."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,16 @@ import pytest
 from bumping import allowed
 from bumping import world as practice_forge
 from layouts import layout
+from whole_bump import playing
 
-from runbook_lib.bump import bump_plan, move_pins, preflight
+from runbook_lib.bump import pins_step, preflight
 from runbook_lib.bump.run import Run
 from runbook_lib.bump.sync_check import SyncCheck, SyncFacts
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.notebook.place import find
 from runbook_lib.pins import pins_file
 from runbook_lib.pins.bump import Bump
+from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.record import recorder
 from runbook_lib.text.edits import Edit
 from runbook_lib.world import bump_branch
@@ -66,7 +69,7 @@ def commit(checkout: Checkout, branch: BumpBranch, edits: tuple[Edit, ...]) -> N
 
 def test_the_first_step_moves_all_pins_and_the_second_finds_them(checkout: Checkout, step: recorder.Recorder) -> None:
     before = state(checkout)
-    for part in (move_pins.github, move_pins.gitlab):
+    for part in (pins_step.github, pins_step.gitlab):
         run(checkout, step, mode="local").step(part)
     here = branch(checkout)
     changed = [
@@ -88,12 +91,12 @@ def test_the_steps_of_a_preview_look_up_the_remote_and_the_image_once(
     checkout: Checkout, step: recorder.Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_up: list[str] = []
-    for owner, name in ((Checkout, "fetch"), (bump_plan, "verify_tag")):
+    for owner, name in ((Checkout, "fetch"), (pins_step, "verify_tag")):
         monkeypatch.setattr(owner, name, counted(looked_up, name, getattr(owner, name)))
     monkeypatch.setattr(recorder.Recorder, "is_bump", True)
     preview = run(checkout, step)
     looked_up.clear()
-    for part in (preflight, move_pins.github, move_pins.gitlab, SyncCheck()):
+    for part in (preflight, pins_step.github, pins_step.gitlab, SyncCheck()):
         preview.step(part)
     assert sorted(looked_up) == ["fetch", "verify_tag"]
 
@@ -104,18 +107,18 @@ def counted(names: list[str], name: str, function: Callable[..., Any]) -> Callab
 
 def test_a_moved_pin_of_the_other_image_type_fails_the_check(checkout: Checkout) -> None:
     here = branch(checkout)
-    commit(checkout, here, bump_plan.plan_bump(here).plan.edits)
+    commit(checkout, here, pins_step.plan_bump(here).plan.edits)
     here = branch(checkout)
-    assert bump_plan.check_other_type(here, here.fork, here.start).status == "passed"
+    assert pins_step.check_other_type(here, here.fork, here.start).status == "passed"
     path = "docker/.ngc_version.lts"
     text = str(here.texts([path])[path])
     commit(checkout, here, (Edit(path, text, text.replace("25.09", TAG[:5])),))
     here = branch(checkout)
-    check = bump_plan.check_other_type(here, here.fork, here.start)
+    check = pins_step.check_other_type(here, here.fork, here.start)
     assert check.status == "failed"
     assert path in check.detail
     permitted = branch(checkout, decisions=allowed("both-types"))
-    assert bump_plan.check_other_type(permitted, permitted.fork, here.start).status == "skipped"
+    assert pins_step.check_other_type(permitted, permitted.fork, here.start).status == "skipped"
 
 
 def test_nothing_is_built_on_a_branch_of_that_name_with_other_content(
@@ -128,7 +131,7 @@ def test_nothing_is_built_on_a_branch_of_that_name_with_other_content(
     checkout.git("commit", "-qm", "Keep my notes")
     checkout.git("switch", "-q", "main")
     before = state(checkout)
-    run(checkout, step, mode="local").step(move_pins.github)
+    run(checkout, step, mode="local").step(pins_step.github)
     assert state(checkout) == before
     (question,) = step.run["decisions"]
     assert str(question["subject"]).startswith("foreign-commit:")
@@ -136,14 +139,14 @@ def test_nothing_is_built_on_a_branch_of_that_name_with_other_content(
 
 def test_a_roll_back_does_not_take_up_the_branch_of_the_bump_it_goes_back_to(checkout: Checkout) -> None:
     here = branch(checkout)
-    commit(checkout, here, bump_plan.plan_bump(here).plan.edits)
+    commit(checkout, here, pins_step.plan_bump(here).plan.edits)
     newer = branch(checkout, tag="26.05-py3")
-    commit(checkout, newer, bump_plan.plan_bump(newer).plan.edits)
+    commit(checkout, newer, pins_step.plan_bump(newer).plan.edits)
     checkout.git("push", "-q", "origin", f"{newer.bump.branch}:main")
     with pytest.raises(Refused, match="what: older-tag"):
-        bump_plan.plan_bump(branch(checkout, mode="local"))
+        pins_step.plan_bump(branch(checkout, mode="local"))
     with pytest.raises(Refused, match="from an earlier bump"):
-        bump_plan.plan_bump(branch(checkout, mode="local", decisions=allowed("older-tag")))
+        pins_step.plan_bump(branch(checkout, mode="local", decisions=allowed("older-tag")))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +161,7 @@ def test_a_tag_missing_for_a_platform_is_refused(
 ) -> None:
     before = state(checkout)
     with pytest.raises(Refused, match=says):
-        run(checkout, step, tag=tag, mode="local").step(move_pins.github)
+        run(checkout, step, tag=tag, mode="local").step(pins_step.github)
     assert state(checkout) == before
 
 
@@ -166,25 +169,25 @@ def test_pins_without_platforms_need_those_of_the_image_that_is_pinned_now(check
     text = "version: 1\nimage: nvcr.io/nvidia/pytorch\npins: [{path: docker/.ngc_version.dev, find: {file: whole}}]\n"
     for platforms, status in (("", "failed"), ("platforms: [amd64]\n", "passed")):
         own = pins_file.parse(text + platforms, "practice/Megatron-LM")
-        check = bump_plan.plan_bump(branch(checkout, tag="26.03-py3", repository=own)).check
+        check = pins_step.plan_bump(branch(checkout, tag="26.03-py3", repository=own)).check
         assert (check.status, "exists for arm64, and it does not" in check.detail) == (status, status == "failed")
 
 
 def test_an_older_tag_needs_its_exception_and_the_record_keeps_it(checkout: Checkout, step: recorder.Recorder) -> None:
     with pytest.raises(Refused, match="what: older-tag"):
-        bump_plan.plan_bump(branch(checkout, tag="26.01-py3"))
-    run(checkout, step, tag="26.01-py3", decisions=allowed("older-tag"), mode="local").step(move_pins.github)
+        pins_step.plan_bump(branch(checkout, tag="26.01-py3"))
+    run(checkout, step, tag="26.01-py3", decisions=allowed("older-tag"), mode="local").step(pins_step.github)
     assert [it["exception"] for it in step.run["exceptions"]] == ["older-tag"]
 
 
 def test_without_the_registry_apply_works_and_publish_requires_an_exception(
     checkout: Checkout, no_registry: None
 ) -> None:
-    bump_plan.plan_bump(replace(branch(checkout, mode="local"), services=ONLINE)).require()
+    pins_step.plan_bump(replace(branch(checkout, mode="local"), services=ONLINE)).require()
     with pytest.raises(Refused, match="what: unverified-tag"):
-        bump_plan.plan_bump(replace(branch(checkout, mode="publish"), services=ONLINE)).require()
+        pins_step.plan_bump(replace(branch(checkout, mode="publish"), services=ONLINE)).require()
     here = branch(checkout, mode="publish", decisions=allowed("unverified-tag"))
-    ahead = bump_plan.plan_bump(replace(here, services=ONLINE))
+    ahead = pins_step.plan_bump(replace(here, services=ONLINE))
     ahead.require()
     assert [each.subject for each in ahead.decided] == ["unverified-tag"]
 
@@ -193,7 +196,7 @@ def test_without_the_registry_apply_works_and_publish_requires_an_exception(
 def test_without_the_registry_the_known_months_name_the_cuda_release(
     tag: str, cuda: str | None, checkout: Checkout, no_registry: None
 ) -> None:
-    assert bump_plan.plan_bump(replace(branch(checkout, tag=tag), services=ONLINE)).cuda == cuda
+    assert pins_step.plan_bump(replace(branch(checkout, tag=tag), services=ONLINE)).cuda == cuda
 
 
 def test_preflight_reports_checkout_image_and_rights(checkout: Checkout, step: recorder.Recorder) -> None:
@@ -230,7 +233,7 @@ def test_only_a_preview_works_without_an_identity(checkout: Checkout, step: reco
         assert identity.status == status
         assert "git config user.name" in identity.detail
     with pytest.raises(RunbookError, match=r"git config user\.email"):
-        run(checkout, step, mode="local").step(move_pins.github)
+        run(checkout, step, mode="local").step(pins_step.github)
     assert state(checkout) == before
 
 
@@ -262,14 +265,14 @@ def test_the_sync_check_reads_the_work_tree_without_a_tag(checkout: Checkout, st
 
 def test_the_sync_check_expects_the_tag_on_the_bumps_branch(checkout: Checkout, step: recorder.Recorder) -> None:
     here = branch(checkout)
-    commit(checkout, here, bump_plan.plan_bump(here).plan.part("github").edits)
+    commit(checkout, here, pins_step.plan_bump(here).plan.part("github").edits)
     half = run(checkout, step, mode="local")
     assert pins(half).survey.outcome == "out of sync"
     half.step(SyncCheck())
     assert ".gitlab/stages/01.build.yml" in str(step.run)
     with pytest.raises(Exception, match="all pins agree"):
         half.close()
-    commit(checkout, half.branch, bump_plan.plan_bump(half.branch).plan.edits)
+    commit(checkout, half.branch, pins_step.plan_bump(half.branch).plan.edits)
     assert pins(run(checkout, step, mode="local")).survey.outcome == "in sync"
 
 
@@ -318,7 +321,7 @@ def test_lines_outside_of_the_pins_that_name_the_old_tag_are_listed(
     checkout.git("push", "-q", "origin", "HEAD:main")
     bumped = run(checkout, step, mode="local" if apply else "preview")
     if apply:
-        commit(checkout, bumped.branch, bump_plan.plan_bump(bumped.branch).plan.edits)
+        commit(checkout, bumped.branch, pins_step.plan_bump(bumped.branch).plan.edits)
         bumped = run(checkout, step, mode="local" if apply else "preview")
     bumped.step(SyncCheck())
     (warning,) = [line for line in step.run["warnings"] if "notes.md" in line]
@@ -328,12 +331,12 @@ def test_lines_outside_of_the_pins_that_name_the_old_tag_are_listed(
 
 def test_a_digest_is_that_of_the_registry(checkout: Checkout, no_registry: None) -> None:
     pin(checkout, "docker/.ngc_version.dev", "26.02-py3", f"26.02-py3@sha256:{'0' * 64}")
-    planned = bump_plan.plan_bump(branch(checkout))
+    planned = pins_step.plan_bump(branch(checkout))
     assert planned.image
     written = {change.path: change.new for change in planned.plan.changes}
     assert written["docker/.ngc_version.dev"].endswith(f":{TAG}@{planned.image.digest}")
     with pytest.raises(RunbookError, match=r"127\.0\.0\.1:9"):
-        bump_plan.plan_bump(replace(branch(checkout), services=ONLINE))
+        pins_step.plan_bump(replace(branch(checkout), services=ONLINE))
 
 
 def test_a_branch_without_a_pin_of_the_step_is_not_called_done(checkout: Checkout, step: recorder.Recorder) -> None:
@@ -345,7 +348,7 @@ def test_a_branch_without_a_pin_of_the_step_is_not_called_done(checkout: Checkou
             (checkout.path / path).write_text(text)
     checkout.git("commit", "-q", "--all", "-m", "layout of 2025")
     checkout.git("push", "-q", "origin", "core_r0.14.0")
-    run(checkout, step, base="core_r0.14.0").step(move_pins.github)
+    run(checkout, step, base="core_r0.14.0").step(pins_step.github)
     outcome = step.run["outcome"]
     assert "core_r0.14.0 has no dev pin" in str(outcome)
 
@@ -360,7 +363,7 @@ def test_only_the_preview_of_a_bump_judges_a_branch_as_it_will_be(
 ) -> None:
     monkeypatch.setattr(recorder.Recorder, "is_bump", is_bump)
     here = branch(checkout)
-    commit(checkout, here, bump_plan.plan_bump(here).plan.part("github").edits)
+    commit(checkout, here, pins_step.plan_bump(here).plan.part("github").edits)
     assert pins(run(checkout, step)).survey.outcome == outcome
 
 
@@ -368,3 +371,24 @@ def test_a_bump_judges_only_the_pins_of_its_image_type(checkout: Checkout, step:
     pin(checkout, "docker/.ngc_version.lts", "25.09-py3", "25.11-py3")
     assert pins(run(checkout, step, tag="")).survey.outcome == "out of sync"
     assert pins(run(checkout, step)).survey.outcome == "in sync"
+
+
+def test_no_notebook_of_a_bump_plans_a_commit_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: Counter[str] = Counter()
+    every_commit: set[str] = set()
+    read = Checkout.read
+
+    def counting(checkout: Checkout, paths: Iterable[str], ref: str | None = None) -> dict[str, str | None]:
+        listed = tuple(paths)
+        if listed == MEGATRON_LM.sites.paths and ref is not None:
+            planned[ref] += 1
+        return read(checkout, listed, ref)
+
+    monkeypatch.setattr(Checkout, "read", counting)
+    with playing(tmp_path) as played:
+        for notebook in ("00-preflight", "01-github-pin", "02-gitlab-pin", "03-open-pr", "04-run-ci"):
+            planned.clear()
+            played.play(notebook)
+            assert set(planned.values()) <= {1}, notebook
+            every_commit |= planned.keys()
+    assert len(every_commit) == 2  # the base, and the commit of the bump

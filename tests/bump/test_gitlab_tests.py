@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib.bump import lts_validation
+from runbook_lib.bump import gitlab_tests
 from runbook_lib.notebook.place import find
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE
@@ -41,9 +41,9 @@ def branch(checkout: Checkout, **parameters: str) -> BumpBranch:
 
 
 def test_a_dev_bump_has_no_validation_of_its_own(checkout: Checkout) -> None:
-    assert lts_validation.describe(branch(checkout)) == ()
+    assert gitlab_tests.describe(branch(checkout)) == ()
     bridge = replace(branch(checkout), bump=Bump.parse(tag=TAG, repository=MEGATRON_BRIDGE))
-    assert lts_validation.describe(bridge) == ()
+    assert gitlab_tests.describe(bridge) == ()
 
 
 def test_the_rows_of_the_recipes_decide_which_scopes_are_run(checkout: Checkout) -> None:
@@ -53,7 +53,7 @@ def test_the_rows_of_the_recipes_decide_which_scopes_are_run(checkout: Checkout)
     (recipes / "gpt.yaml").write_text(LTS_ROWS)
     checkout.git("add", "-A")
     checkout.git("commit", "-qm", "Only these rows")
-    text = "\n".join(lts_validation.describe(branch(checkout, image_type="lts")))
+    text = "\n".join(gitlab_tests.describe(branch(checkout, image_type="lts")))
     assert "container::lts" in text
     assert "tests=mr." in text
     assert "tests=nightly" in text
@@ -74,7 +74,7 @@ def test_only_pipelines_that_run_lts_tests_count() -> None:
             }[pipeline]
 
     pipelines = [Pipeline(id=number, sha="a", ref="b", status="success", url="u") for number in (1, 2, 3, 4)]
-    counted = lts_validation.testing(Listed(), pipelines)  # type: ignore[arg-type]
+    counted = gitlab_tests.testing(Listed(), pipelines)  # type: ignore[arg-type]
     assert [pipeline.id for pipeline in counted] == [4]
 
 
