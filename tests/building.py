@@ -15,7 +15,8 @@ import psutil
 import registry_server
 
 from runbook_lib.compute.engine import Engine
-from runbook_lib.practice.registry import image_of, months
+from runbook_lib.practice.registry import image_of
+from runbook_lib.practice.store import scripted
 
 BUSYBOX = "/bin/busybox"
 ENGINE: Engine = "buildah"
@@ -121,7 +122,7 @@ def place(folder: Path, registry: str) -> Place:
 
 def claims(month: str) -> dict[str, str]:
     """The variables that the practice registry's image of a month names."""
-    return dict(image_of(month, months()[month]).platforms["amd64"].env)
+    return dict(image_of(month, scripted("images")[month]).platforms["amd64"].env)
 
 
 def start_registry(folder: Path, storage: Path, auth: str = "") -> tuple[subprocess.Popen[bytes], str]:

@@ -57,7 +57,7 @@ class World:
 
     def commit(self, revision: str) -> str | None:
         """The commit that a revision names on the forge, or None."""
-        return self.controls.hub.home.resolve(revision)
+        return self.controls.hub.home.find(revision)
 
     def git(self, *arguments: str) -> str:
         return git(self.made.checkout.path, *arguments)

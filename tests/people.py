@@ -12,16 +12,16 @@ from typing import Any, Self
 from unittest.mock import patch
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.practice.ci import scenario
 from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.practice.git import BareRepository
 from runbook_lib.practice.runs import PracticeRefusal
-from runbook_lib.practice.store import ACCOUNTS, COPY_PR_BOT, PracticeAccount, Record, Store, transactions
+from runbook_lib.practice.store import ACCOUNTS, PracticeAccount, Record, Store, matching, scripted, transactions
 from runbook_lib.world.github.models import Comment, GitHubRepository, Issue, Pull
 
 STRANGER = PracticeAccount("outside-contributor", "Outside Contributor")
+COPY_PR_BOT = PracticeAccount("copy-pr-bot[bot]", "copy-pr-bot", bot=True)
 ACTIONS_BOT = PracticeAccount("github-actions[bot]", "github-actions", bot=True)
-ACCOUNTS.update({account.login: account for account in (STRANGER, ACTIONS_BOT)})
+ACCOUNTS.update({account.login: account for account in (STRANGER, COPY_PR_BOT, ACTIONS_BOT)})
 
 _COMMAND = re.compile(r"/ok(?:ay)? to test(?:\s+(?P<sha>\S+))?")
 _DRAFT = (
@@ -92,7 +92,7 @@ class PeopledForge(PracticeForge):
     def _fetched(self, place: BareRepository, sha: str | None) -> str:
         if sha is None:
             raise PracticeRefusal()
-        if place is not self.home and self.home.resolve(sha) is None:
+        if place is not self.home and self.home.find(sha) is None:
             self.home.git("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", str(place.path), sha)
         return sha
 
@@ -108,7 +108,7 @@ class PeopledForge(PracticeForge):
             raise InvalidRequest(f"No commits between {base} and {head}.")
         opened = super().open_pull(title, head, base, body, draft=draft)
         if not draft:
-            self.say(self.ticket(opened.number), ACTIONS_BOT, _DRAFT)
+            self.say(self.ticket(opened.number), ACTIONS_BOT.login, _DRAFT)
         return replace(opened, draft=draft)
 
     def pull(self, number: int) -> Pull:
@@ -141,7 +141,7 @@ class PeopledForge(PracticeForge):
             error = error if self.account.may_write else "E3"
             if error:
                 told = f"@{self.account.login}, there was an error processing your request: `{error}`"
-                self.say(ticket, COPY_PR_BOT, f"{told}\n\n{_ERRORS[error]}")
+                self.say(ticket, COPY_PR_BOT.login, f"{told}\n\n{_ERRORS[error]}")
             else:
                 self.start_run(ticket)
 
@@ -162,15 +162,22 @@ class PeopledForge(PracticeForge):
         self.require_write()
         super().rerun_failed(run_id)
 
+    def deployment_failed(self, sha: str) -> bool:
+        newest = matching(self.records(), event="push", head_sha=sha)[:1]
+        ended = {self.show(job).conclusion for run in newest for job in self.listed(run) if job.kind == "queue"}
+        return not ended.isdisjoint(("failure", "cancelled"))
+
     def start_run(self, ticket: Record) -> bool:
         state = self.store.state
         refusals = getattr(state, "refused_deployments", [])
         refused = not {ticket.head_sha, "next"}.isdisjoint(refusals)
         own = dict.fromkeys(getattr(state, "broken_jobs", ()), "broken")
-        with patch.dict(scenario()["always"], {"cicd-wait-in-queue": "refused"} if refused else own):
+        with patch.dict(scripted("scenario")["always"], {"cicd-wait-in-queue": "refused"} if refused else own):
             started = super().start_run(ticket)
         if started and refused:
             # GitHub shows a failed deployment in the timeline.  The forge adds a comment, which people read.
-            self.say(ticket, COPY_PR_BOT, f"copy-pr-bot had a problem deploying to test (commit {ticket.head_sha}).")
+            self.say(
+                ticket, COPY_PR_BOT.login, f"copy-pr-bot had a problem deploying to test (commit {ticket.head_sha})."
+            )
             state.refused_deployments = [sha for sha in refusals if sha != "next"]
         return started

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from local_server import LoopbackServer
 from werkzeug.wrappers import Request, Response
 
-from runbook_lib.practice.registry import REPOSITORY, Month, image_of, months
+from runbook_lib.practice.registry import REPOSITORY, Month, image_of
+from runbook_lib.practice.store import scripted
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -50,7 +51,7 @@ class RegistryContent(NamedTuple):
 def content(offered: Mapping[str, Month] | None = None) -> RegistryContent:
     """Return the images of the given months, complete and tiny, described like those of practice."""
     manifests, blobs, tags = dict[str, Blob](), dict[str, Blob](), dict[str, str]()
-    for month, versions in (months() if offered is None else offered).items():
+    for month, versions in (scripted("images") if offered is None else offered).items():
         members = []
         for architecture, platform in image_of(month, versions).platforms.items():
             # Nothing unpacks it: what an image holds is read from its configuration.

@@ -10,7 +10,7 @@ from registry_server import RegistryServer, content
 
 from runbook_lib.bump.watch import WatchResult, watch
 from runbook_lib.pins.bump import Bump
-from runbook_lib.practice.registry import months
+from runbook_lib.practice.store import scripted
 from runbook_lib.world.github.models import Pull
 from runbook_lib.world.repository import choose
 from runbook_lib.world.services import ONLINE
@@ -37,7 +37,7 @@ class Watched:
 
     def offer(self, *offered: str) -> None:
         """Offer the images of these months, those of 2026 and any later one."""
-        known = {month: months().get(month) or months()["26.04"] for month in offered}
+        known = {month: scripted("images").get(month) or scripted("images")["26.04"] for month in offered}
         server = RegistryServer(stored=content(known), listen=self.world.listen)
         self._undo.callback(server.close)
         self._patch.setenv("RUNBOOK_REGISTRY", server.url)

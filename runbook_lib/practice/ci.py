@@ -3,15 +3,14 @@
 This module is pure: everything follows from the files and labels when the run was authorized, and from the clock.
 """
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
-from pathlib import Path
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from runbook_lib.pins.repositories import LTS
 from runbook_lib.practice import values
+from runbook_lib.practice.store import scripted
 from runbook_lib.text.recipes import file_names, rows
 from runbook_lib.text.recipes.rows import RecipeRow
 
@@ -20,16 +19,6 @@ WORKFLOW = "CICD Megatron-LM"
 FILES = ("docker", rows.FOLDER, file_names.FOLDER, "tests/unit_tests")
 _H100, _GB200 = "dgx_h100", "dgx_gb200"
 _PASSED = ("success", "skipped")
-#: Time limit of a job that hangs, as a fraction of the run's time.
-_TIME_LIMIT = 0.96
-
-Files = Mapping[str, str]
-
-
-@cache
-def scenario() -> dict[str, Any]:
-    """Return the script of everything that happens."""
-    return tomllib.loads(Path(__file__).with_name("scenario.toml").read_text(encoding="utf-8"))
 
 
 class Job(NamedTuple):
@@ -57,36 +46,32 @@ class Job(NamedTuple):
     @property
     def script(self) -> Mapping[str, Any]:
         """What the scenario says of its cause."""
-        script: Mapping[str, Any] = scenario()["causes"].get(self.cause, {})
-        return script
+        told: Mapping[str, Any] = scripted("scenario")["causes"].get(self.cause, {})
+        return told
 
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
     """What a run depends on: the files of the commit that it tests and of its base, and how it was started."""
 
-    files: Files
-    base_files: Files
+    files: Mapping[str, str]
+    base_files: Mapping[str, str]
     labels: Sequence[str]
-    event: str
 
     @property
     def tier(self) -> Mapping[str, Any]:
         """The entry of the scenario that decides which tests run: the first that fits; the last fits every run."""
-        tiers: Iterable[Mapping[str, Any]] = scenario()["tiers"]
-        return next(
-            tier for tier in tiers
-            if tier.get("event", self.event) == self.event and tier.get("label", "") in ("", *self.labels)
-        )  # fmt: skip
+        tiers: Iterable[Mapping[str, Any]] = scripted("scenario")["tiers"]
+        return next(tier for tier in tiers if tier.get("label", "") in ("", *self.labels))
 
-    def image(self, files: Files) -> str:
+    def image(self, files: Mapping[str, str]) -> str:
         """Return the image that these files pin for the run."""
         return files.get(f"docker/.ngc_version.{'lts' if LTS in self.labels else 'dev'}", "").strip()
 
     @property
     def fates(self) -> Mapping[str, str]:
         """Test, or name of a job → its cause, which the image of the run decides."""
-        script, image = scenario(), self.image(self.files)
+        script, image = scripted("scenario"), self.image(self.files)
         if image == self.image(self.base_files):
             return dict(script["always"])
         return {**script["always"], **script["new"], **script["images"].get(image.rpartition(":")[2], {})}
@@ -103,10 +88,10 @@ class Inputs:
         commit measures the same.  An LTS run measures on an entirely different image, and calls its files *dev* anyway.
         """
         to_its_end = "rank" not in job.script or "values" in job.script
-        if job.kind != "functional" or job.cause == "stopped" or not to_its_end or not self.tier.get("compares", True):
+        if job.kind != "functional" or not to_its_end or not self.tier.get("compares", True):
             return {}
         prefix = f"{file_names.FOLDER}/{job.test}/golden_values_dev_{job.platform}"
-        script = scenario()["causes"].get("drift" if LTS in self.labels else self.fates.get(job.test), {})
+        script = scripted("scenario")["causes"].get("drift" if LTS in self.labels else self.fates.get(job.test), {})
         return {
             path: values.remeasure(text, script.get("values", {}), f"{path} {self.image(self.files)}")
             for path, text in {**self.files, **self.base_files}.items() if path.startswith(prefix)
@@ -117,14 +102,14 @@ def jobs(inputs: Inputs, started: float = 0.0, seconds: float = 1.0) -> list[Job
     """Return the jobs of the first attempt of a run that takes so long; a matrix that is skipped is one job."""
     planned: list[Job] = []
     failed: Job | None = None
-    for frame in scenario()["jobs"]:
+    for frame in scripted("scenario")["jobs"]:
         framed = Job(frame["name"], frame["kind"], *(started + moment * seconds for moment in frame["time"]))
         if failed and framed.kind != "result":
             skipped = framed._replace(starts=failed.ends, ends=failed.ends, conclusion="skipped")
             planned.append(skipped._replace(name=frame.get("unnamed", framed.name)))
             continue
         made = _of_platforms(inputs, framed) if "unnamed" in frame else [framed]
-        ended = [_ended(inputs, job, started + _TIME_LIMIT * seconds) for job in made]
+        ended = [_ended(inputs, job, framed.ends) for job in made]
         planned += ended
         if frame.get("gates"):
             failed = next((job for job in ended if job.conclusion != "success" and job.platform != _GB200), None)
@@ -158,7 +143,7 @@ def select(recipe_rows: Iterable[RecipeRow], scope: str, platform: str) -> list[
 def _ended(inputs: Inputs, job: Job, time_limit: float) -> Job:
     """Return a job with its conclusion."""
     cause = inputs.fates.get(job.test, "")
-    script = scenario()["causes"].get(cause, {})
+    script = scripted("scenario")["causes"].get(cause, {})
     fails = "conclusion" in script
     if "unless" in script:
         path, word = script["unless"]
@@ -186,20 +171,6 @@ def retry(planned: Iterable[Job], started: float) -> list[Job]:
             job = job._replace(starts=started, ends=ends, cause=cause, conclusion=conclusion)
         retried.append(job)
     return _with_result(retried)
-
-
-def stop(planned: Sequence[Job], now: float) -> list[Job]:
-    """Return the jobs of an attempt that a push stops: of those that have not started, only the last is listed."""
-    *others, result = planned
-    return [
-        job._replace(ends=now, cause="stopped", conclusion="cancelled") if job.ends > now else job
-        for job in (*others, result._replace(starts=now)) if job.starts <= now
-    ]  # fmt: skip
-
-
-def conclude(planned: Sequence[Job], now: float) -> str:
-    """Return how an attempt has ended; nothing for one that has not."""
-    return "" if any(job.ends > now for job in planned) else planned[-1].conclusion
 
 
 def _with_result(planned: Sequence[Job]) -> list[Job]:

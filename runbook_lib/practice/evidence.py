@@ -4,7 +4,6 @@ The logs are short, and have the features that make real ones hard to read: the 
 the others report that they lost it.
 """
 
-import hashlib
 import io
 import itertools
 import uuid
@@ -12,7 +11,8 @@ import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
-from runbook_lib.practice.ci import Job, scenario
+from runbook_lib.practice.ci import Job
+from runbook_lib.practice.store import scripted
 
 RANKS = 8
 _STEPS = 50
@@ -34,15 +34,19 @@ def archive(job: Job, golden: Mapping[str, str]) -> bytes:
         tries = 3 if job.kind == "functional" and "restart" in repeat.script.get("end", ()) else 1
         for attempt, rank in itertools.product(range(tries), range(RANKS)):
             seed = f"{job.name} {job.platform} {10 * number + attempt}"
-            run_id = f"none_{hashlib.sha256(seed.encode()).hexdigest()[:8]}"  # torchrun's folder of one try
+            run_id = f"none_{uuid.uuid5(uuid.NAMESPACE_OID, seed).hex[:8]}"  # torchrun's folder of one try
             folder = f"{'' if job.kind == 'unit' else 'logs/'}{number}/{run_id}/attempt_0/{rank}"
             members[f"{folder}/stdout.log"] = "".join(f"{line}\n" for line in _output(repeat, rank))
             members[f"{folder}/stderr.log"] = "".join(f"{line}\n" for line in _errors(repeat, rank))
+    return packed(members)
+
+
+def packed(members: Mapping[str, str]) -> bytes:
+    """Return a zip of texts by their names."""
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as packed:
+    with zipfile.ZipFile(buffer, "w") as written:
         for name, text in members.items():
-            entry = zipfile.ZipInfo(name, datetime.fromtimestamp(job.starts, UTC).timetuple()[:6])
-            packed.writestr(entry, text, zipfile.ZIP_DEFLATED)
+            written.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
     return buffer.getvalue()
 
 
@@ -79,15 +83,11 @@ def _output(job: Job, rank: int) -> Iterable[str]:
         return ()
     if not rank:
         return _lines(["begin"])
-    return [line for step in range(job.script.get("steps", _STEPS)) for line in _progress(job, step)]
-
-
-def _progress(job: Job, step: int) -> list[str]:
-    loss = 10.4 + 0.4 * (step - 26) if job.cause == "regression" and step >= 26 else 10.9 - 0.02 * step
-    return _lines(
-        ["progress"], step=step, number=step + 1, steps=_STEPS, samples=32 * step + 32, loss=loss,
-        time=140.1 if step else 3101.2, norm=2.1 - step / 100,
-    )  # fmt: skip
+    lines = list[str]()
+    for step in range(job.script.get("steps", _STEPS)):
+        loss = 10.4 + 0.4 * (step - 26) if job.cause == "regression" and step >= 26 else 10.9 - 0.02 * step
+        lines += _lines(["progress"], step=step, number=step + 1, steps=_STEPS, samples=32 * step + 32, loss=loss)
+    return lines
 
 
 def _errors(job: Job, rank: int) -> Iterable[str]:
@@ -98,5 +98,5 @@ def _errors(job: Job, rank: int) -> Iterable[str]:
 
 def _lines(names: Iterable[str], **given: object) -> list[str]:
     """Return the lines of texts of the scenario, with these values in place of ``{name}``."""
-    texts = scenario()["logs"]
+    texts = scripted("scenario")["logs"]
     return [line for name in names for line in texts[name].format(**given).splitlines()]

@@ -2,30 +2,18 @@
 
 import json
 import os
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from runbook_lib.practice import ci, git, seed
-from runbook_lib.practice.runs import PracticeRefusal, PracticeRuns, moment
-from runbook_lib.practice.store import (
-    ACCOUNTS,
-    COPY_PR_BOT,
-    ENGINEER,
-    PracticeAccount,
-    Record,
-    Store,
-    transactions,
-)
+from runbook_lib.practice import ci, git
+from runbook_lib.practice.runs import PracticeRefusal, PracticeRuns, moment, one
+from runbook_lib.practice.store import ACCOUNTS, ENGINEER, Record, Store, matching, scripted, transactions
 from runbook_lib.text.redact import Redactor
 from runbook_lib.world.github.models import Comment, GitHubRepository, Issue, LabelEvent, Pull
 
 REPOSITORY = "practice/Megatron-LM"
-#: Earlier runs of the merge queue: the pull request, and by how many seconds it is older than the world.
-_QUEUE_RUNS = {7: 9 * 3600.0, 9: 6 * 3600.0}
-_NO_SYNC = "Auto-sync is disabled for draft pull requests in this repository. Workflows must be run manually."
 
 T = TypeVar("T")
 
@@ -40,18 +28,19 @@ class PracticeForge(PracticeRuns):
     """
 
     scopes: str | None = "repo, workflow"
+    repository, account = REPOSITORY, ENGINEER
+    owner, _, name = REPOSITORY.partition("/")
 
     def __init__(self, store: Store, remote: Path, pages: Path, clock: Callable[[], float] | None = None) -> None:
         """Open the forge of a bare repository, with its first issue and runs if it is new."""
         super().__init__(store, remote, pages, clock)
-        self.repository, self.account = REPOSITORY, ENGINEER
-        self.owner, _, self.name = REPOSITORY.partition("/")
         with store.transaction() as state:
             if not state.tickets:
-                self._create(**seed.document()["issue"])
+                self._create(**scripted("history")["issue"])
                 if tip := self.home.tip("main"):
-                    for number, age in _QUEUE_RUNS.items():
-                        self._queue("main", number, tip, self.home.resolve(f"{tip}^") or tip, self.clock() - age)
+                    for number, hours in ((7, 9), (9, 6)):
+                        base = self.home.find(f"{tip}^") or tip
+                        self._queue("main", number, tip, base, self.clock() - 3600 * hours)
 
     def close(self) -> None: ...
 
@@ -59,8 +48,6 @@ class PracticeForge(PracticeRuns):
         text = json.dumps(Redactor(os.environ).data(value), ensure_ascii=False)
         public: T = json.loads(text.encode("utf-8", "replace"))
         return public
-
-    # -- the account and the repository -----------------------------------------------------------------------------
 
     def me(self) -> str:
         return self.account.login
@@ -74,8 +61,7 @@ class PracticeForge(PracticeRuns):
     def may_write(self, login: str) -> bool:
         return login in ACCOUNTS and ACCOUNTS[login].may_write
 
-    def is_assignable(self, login: str) -> bool:
-        return self.may_write(login)
+    is_assignable = may_write
 
     def last_author(self, path: str, ref: str) -> str:
         logins = {account.email: account.login for account in ACCOUNTS.values() if account.email}
@@ -87,22 +73,12 @@ class PracticeForge(PracticeRuns):
     def resolve(self, revision: str) -> str:
         """Return a commit by branch, as ``owner:branch`` too, or by its full ID.  Raises PracticeRefusal."""
         owner, _, name = revision.rpartition(":")
-        is_id = re.fullmatch("[0-9a-f]{40}", name)
-        if owner in ("", self.owner) and (sha := self.home.tip(name) or (is_id and self.home.resolve(name))):
-            return sha
-        raise PracticeRefusal()
-
-    # -- pull requests ----------------------------------------------------------------------------------------------
+        known = [self.home.tip(name) or self.home.find(name)] if owner in ("", self.owner) else []
+        return one([sha for sha in known if sha])
 
     def pulls(self, head: str | None = None, base: str | None = None, state: str = "open") -> tuple[Pull, ...]:
-        return tuple(
-            self._pull(ticket)
-            for ticket in self.tickets()
-            if ticket.base_ref
-            and state in ("all", ticket.state)
-            and head in (None, f"{ticket.head_owner}:{ticket.head_ref}")
-            and base in (None, ticket.base_ref)
-        )
+        asked = {"head": head, "base_ref": base, "state": None if state == "all" else state}
+        return tuple(self._pull(ticket) for ticket in matching(self.tickets(), **asked) if ticket.base_ref)
 
     def pull(self, number: int) -> Pull:
         ticket = self.ticket(number, is_pull=True)
@@ -124,18 +100,15 @@ class PracticeForge(PracticeRuns):
         if any(pull.base_ref == base for pull in self.pulls(head)):
             raise PracticeRefusal(f"A pull request already exists for {head}", 422)
         ticket = self._create(
-            title=self.public(title), body=self.public(body), draft=True, head_owner=owner, head_ref=branch,
+            title=self.public(title), body=self.public(body), draft=True, head=head, head_owner=owner, head_ref=branch,
             head_sha=tip, base_ref=base, base_sha=base_sha,
         )  # fmt: skip
         self.home.git("update-ref", f"refs/pull/{ticket.number}/head", tip)
-        self.say(ticket, COPY_PR_BOT, _NO_SYNC)
         return self._pull(ticket)
 
     def update_pull(self, number: int, body: str) -> Pull:
         self.ticket(number, is_pull=True).body = self.public(body)
         return self.pull(number)
-
-    # -- labels and comments ----------------------------------------------------------------------------------------
 
     def labellings(self, number: int) -> tuple[LabelEvent, ...]:
         return tuple(LabelEvent(name, on, moment(when)) for name, on, when in self.ticket(number).events)
@@ -164,7 +137,7 @@ class PracticeForge(PracticeRuns):
 
     def comment(self, number: int, body: str) -> Comment:
         ticket = self.ticket(number)
-        comment = self.say(ticket, self.account, self.public(body))
+        comment = self.say(ticket, self.me(), self.public(body))
         if ticket.base_ref and ticket.state == "open":
             self.obey(ticket, body.strip())
         return self._comment(ticket, comment)
@@ -174,9 +147,9 @@ class PracticeForge(PracticeRuns):
         if command == f"/ok to test {ticket.head_sha}":
             self.start_run(ticket)
 
-    def say(self, ticket: Record, author: PracticeAccount, body: str) -> Record:
+    def say(self, ticket: Record, author: str, body: str) -> Record:
         """Add a comment of anybody."""
-        comment = Record(id=self.store.next_id(), author=author.login, body=body, created=self.clock())
+        comment = Record(id=self.store.next_id(), author=author, body=body, created=self.clock())
         ticket.comments.append(comment)
         return comment
 
@@ -184,15 +157,13 @@ class PracticeForge(PracticeRuns):
         for ticket in self.store.state.tickets:
             ticket.comments = [stored for stored in ticket.comments if stored.id != comment.id]
 
-    # -- issues -----------------------------------------------------------------------------------------------------
-
     def search_issues(self, words: str) -> tuple[Issue, ...]:
         words = words.replace('"', " ").lower()
         return tuple(each for each in self.list_issues() if words in f"{each.title}\n{each.body}".lower())
 
     def list_issues(self, creator: str = "") -> tuple[Issue, ...]:
-        issues = (each for each in reversed(self.tickets()) if not each.base_ref and each.state == "open")
-        return tuple(self._issue(each) for each in issues if creator in ("", each.author))
+        issues = matching(reversed(self.tickets()), base_ref="", state="open", author=creator or None)
+        return tuple(map(self._issue, issues))
 
     def issue(self, number: int) -> Issue:
         return self._issue(self.ticket(number))
@@ -206,25 +177,16 @@ class PracticeForge(PracticeRuns):
     def withdraw_issue(self, issue: Issue) -> None:
         self.close_ticket(self.ticket(issue.number))
 
-    # -- CI ---------------------------------------------------------------------------------------------------------
-
     def records(self) -> list[Record]:
-        self.tickets()  # a push since the last request may have stopped a run
+        self.tickets()  # one that was merged since the last request has another run
         return super().records()
-
-    def rerun_failed(self, run_id: int) -> None:
-        run = self.record(run_id)
-        if self.conclusion(run) in ("", "success"):
-            raise PracticeRefusal("This workflow run has not ended, or has no failed jobs to rerun", 403)
-        self.repeat(run)
 
     def start_run(self, ticket: Record) -> bool:
         """Mirror the head of a pull request and test its merge commit; return False if that was done before."""
-        mirror, earlier = f"pull-request/{ticket.number}", self._runs_of(ticket)
-        if self.home.tip(mirror) == ticket.head_sha and any(run.head_sha == ticket.head_sha for run in earlier):
+        mirror = f"pull-request/{ticket.number}"
+        known = matching(self.store.state.runs, pull=ticket.number, event="push", head_sha=ticket.head_sha)
+        if known and self.home.tip(mirror) == ticket.head_sha:
             return False
-        for run in earlier:
-            self.stop(run)
         self.home.git("update-ref", f"refs/heads/{mirror}", ticket.head_sha)
         self.start(
             self.clock(), pull=ticket.number, title=ticket.title, head_sha=ticket.head_sha, head_branch=mirror,
@@ -236,35 +198,29 @@ class PracticeForge(PracticeRuns):
     def _queue(self, branch: str, number: int, tip: str, base: str, began: float) -> None:
         """Test a merged commit, as the merge queue does before it moves the branch to it."""
         self.start(
-            began, pull=number, title=ci.WORKFLOW, head_sha=tip, event="merge_group", labels=[],
+            began, pull=number, title=ci.WORKFLOW, head_sha=tip, event="merge_group",
             head_branch=f"gh-readonly-queue/{branch}/pr-{number}-{base}", merge_sha=tip, base_sha=base,
+            labels=["Run functional tests"],
         )  # fmt: skip
-
-    def _runs_of(self, ticket: Record) -> list[Record]:
-        return [run for run in self.store.state.runs if run.pull == ticket.number and run.event == "push"]
-
-    # -- tickets ----------------------------------------------------------------------------------------------------
 
     def page(self, ticket: Record) -> str:
         """Return the URL of the page of an issue or a pull request."""
         return self.url(f"{'pull' if ticket.base_ref else 'issues'}/{ticket.number}")
 
-    def _create(self, number: int = 0, **values: Any) -> Record:
-        """Write a new issue or pull request, with the next number if it is 0."""
-        if not number:
-            number = self.store.state.last_number = self.store.state.last_number + 1
-        known = {"author": self.account.login, "created": self.clock(), "state": "open", "base_ref": "", "head_ref": ""}
-        known |= {"labels": [], "comments": [], "events": [], "merged": False, "merge_commit": None}
-        ticket = Record(number=number, **known | values)
+    def _create(self, **values: Any) -> Record:
+        """Write a new issue or pull request, by default with the next number."""
+        self.store.state.last_number += 1
+        known = {"number": self.store.state.last_number, "author": self.account.login, "created": self.clock()}
+        known |= {"state": "open", "base_ref": "", "head": "", "head_ref": "", "merged": False, "merge_commit": None}
+        known |= {"labels": [], "comments": [], "events": []}
+        ticket = Record(**known | values)
         self.store.state.tickets.append(ticket)
         return ticket
 
     def ticket(self, number: int, *, is_pull: bool = False) -> Record:
         """Return the current state of an issue or a pull request.  Raises PracticeRefusal."""
-        for ticket in self.store.state.tickets:
-            if ticket.number == number and (ticket.base_ref or not is_pull):
-                return self._refreshed(ticket)
-        raise PracticeRefusal()
+        known = matching(self.store.state.tickets, number=number)
+        return self._refreshed(one([ticket for ticket in known if ticket.base_ref or not is_pull]))
 
     def tickets(self) -> list[Record]:
         """Return all issues and pull requests, newest first."""
@@ -276,11 +232,9 @@ class PracticeForge(PracticeRuns):
             return ticket
         head, base = self.head(ticket), self.base(ticket)
         if head is not None and head != ticket.head_sha:
-            for run in self._runs_of(ticket):
-                self.stop(run)
             self.home.git("update-ref", f"refs/pull/{ticket.number}/head", head)
             ticket.head_sha, ticket.base_sha = head, base
-        if base != ticket.base_sha and self.home.contains(base, ticket.head_sha):
+        if base != ticket.base_sha and self.home.is_ancestor(ticket.head_sha, base):
             self._queue(ticket.base_ref, ticket.number, base, ticket.base_sha, self.clock())
             ticket.merged, ticket.merge_commit = True, base
         if ticket.merged or head is None:

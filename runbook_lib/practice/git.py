@@ -1,12 +1,13 @@
 """The practice forge's view of a bare git repository: branches, merges, history and files."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
-from runbook_lib.world.git import command
+from runbook_lib.errors import RunbookError
 from runbook_lib.world.git.blobs import read_blobs
+from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.git.command import GitFailed
 
 _MERGED = """\
@@ -21,37 +22,23 @@ Merge {head} into {base}
 
 
 @dataclass(frozen=True)
-class BareRepository:
+class BareRepository(Checkout):
     """A bare repository, read again for every request: the forge notices a push by its effect."""
 
-    path: Path
+    bare: bool = True
 
-    def git(self, *arguments: str, stdin: str | None = None) -> str:
-        """Return the output of a git command.  Raises GitFailed."""
-        return command.git(self.path, *arguments, stdin=stdin)
-
-    def tried(self, *arguments: str) -> str | None:
-        """Return the output of a git command, or None if it fails."""
-        try:
-            return self.git(*arguments)
-        except GitFailed:
-            return None
-
-    def resolve(self, revision: str) -> str | None:
+    def find(self, revision: str) -> str | None:
         """Return the commit that a revision names, or None."""
-        return self.tried("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+        with suppress(RunbookError):
+            return self.resolve(revision)
+        return None
 
     def tip(self, branch: str) -> str | None:
         """Return the newest commit of a branch, or None."""
         # Each request asks for it, and a file is read a hundred times as fast as git starts.
-        try:
+        with suppress(OSError):
             return (self.path / "refs" / "heads" / branch).read_text().strip()
-        except OSError:
-            return self.resolve(f"refs/heads/{branch}")
-
-    def contains(self, branch: str, commit: str) -> bool:
-        """Return True if a commit is in the history of a branch."""
-        return self.tried("merge-base", "--is-ancestor", commit, branch) is not None
+        return self.branch_tip(branch)
 
     def log(self, base: str, head: str) -> list[str]:
         """Return the commits in the history of the head that are not in that of the base, oldest first."""
@@ -64,8 +51,9 @@ def merge(repository: BareRepository, base: str, head: str) -> str | None:
 
     The same two commits always give the same merge commit: its dates are those of the head.
     """
-    tree = repository.tried("merge-tree", "--write-tree", base, head)
-    if tree is None:
+    try:
+        tree = repository.git("merge-tree", "--write-tree", base, head)
+    except GitFailed:
         return None
     when = repository.git("show", "--no-patch", "--no-show-signature", "--format=%ct +0000", head)
     text = _MERGED.format(tree=tree, base=base, head=head, when=when)

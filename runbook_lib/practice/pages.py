@@ -1,13 +1,13 @@
 """The pages of the practice forge, for people: files without scripts, to which the URLs of its objects lead."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
 from runbook_lib.practice import evidence
 from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.practice.runs import moment
-from runbook_lib.practice.store import Record
+from runbook_lib.practice.store import Record, matching
 from runbook_lib.record.report import page
 
 _ABOUT = "PRACTICE: this is a page of the practice forge on your own machine. Nothing here has left it."
@@ -36,8 +36,8 @@ def _pages(forge: PracticeForge) -> Iterator[tuple[str, str, str]]:
             rows.append(f"{_link(f'{run.id}/job/{job.id}', job.name)}: {conclusion or 'in progress'}")
             if conclusion not in ("", "skipped"):
                 yield f"actions/runs/{run.id}/job/{job.id}", job.name, _text(evidence.log(job))
-        about = f"{_state(forge, run)}, of {run.head_branch} at {run.head_sha}, tested as {run.merge_sha}."
-        yield f"actions/runs/{run.id}", f"Run {run.id}: {run.title}", _text(about) + _list(rows)
+        about = f"Attempt {len(run.attempts)}, of {run.head_branch} at {run.head_sha}, tested as {run.merge_sha}."
+        yield f"actions/runs/{run.id}", f"Run {run.id}: {run.title}", _text(about) + "<br>".join(rows)
 
 
 def _ticket(forge: PracticeForge, ticket: Record) -> str:
@@ -45,16 +45,12 @@ def _ticket(forge: PracticeForge, ticket: Record) -> str:
     body = _text(f"{state}, by {ticket.author}; {', '.join(ticket.labels)}") + _text(ticket.body)
     if ticket.base_ref:
         body += _link(f"../commit/{ticket.head_sha}", f"{ticket.head_ref} into {ticket.base_ref}")
-    runs = [run for run in forge.records() if run.pull == ticket.number]
-    body += _list(f"{_link(f'../actions/runs/{run.id}', f'run {run.id}')}: {_state(forge, run)}" for run in runs)
+    for run in matching(forge.records(), pull=ticket.number):
+        body += f"<p>{_link(f'../actions/runs/{run.id}', f'Run {run.id}')}: {forge.conclusion(run) or 'in progress'}"
     for comment in ticket.comments:
         title = f"{comment.author}, {moment(comment.created):%Y-%m-%d %H:%M} UTC"
         body += f'<h3 id="issuecomment-{comment.id}">{title}</h3>{_text(comment.body)}'
     return body
-
-
-def _state(forge: PracticeForge, run: Record) -> str:
-    return f"{forge.conclusion(run) or 'in progress'}, attempt {len(run.attempts)}"
 
 
 def _text(text: str) -> str:
@@ -63,7 +59,3 @@ def _text(text: str) -> str:
 
 def _link(address: str, text: str) -> str:
     return f'<a href="{address}.html">{escape(text)}</a>'
-
-
-def _list(lines: Iterable[str]) -> str:
-    return f"<ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>"

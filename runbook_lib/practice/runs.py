@@ -1,16 +1,15 @@
 """The CI of the practice forge: its runs with their jobs, logs and artifacts, which are the same for every account."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from runbook_lib.practice import ci, evidence
 from runbook_lib.practice.ci import Job
 from runbook_lib.practice.git import BareRepository, read_texts
-from runbook_lib.practice.store import Record, Store, transactions
+from runbook_lib.practice.store import Record, Store, matching, transactions
 from runbook_lib.world.github.errors import NotAllowed
 from runbook_lib.world.github.models import Artifact, WorkflowJob, WorkflowRun
 from runbook_lib.world.transport.downloads import MissingFile
@@ -19,8 +18,10 @@ RUNNERS = {"dgx_h100": "nvidia-ci-aws-gpu-x8", "dgx_gb200": "nvidia-ci-aws-use2-
 #: The ID of a job's artifact is so much more than its own.
 ARTIFACTS = 1_000_000_000
 
+T = TypeVar("T")
 
-class PracticeRefusal(NotAllowed, MissingFile):
+
+class PracticeRefusal(NotAllowed):
     """What does not exist (``status`` 404, 410), or the account may not do (403)."""
 
     def __init__(self, message: str = "Not Found", status: int = 404) -> None:
@@ -29,24 +30,27 @@ class PracticeRefusal(NotAllowed, MissingFile):
         self.message, self.status = message, status
 
 
+def one(found: Sequence[T]) -> T:
+    """Return the first of what was looked for.  Raises PracticeRefusal if there is none."""
+    if not found:
+        raise PracticeRefusal()
+    return found[0]
+
+
 @dataclass(frozen=True)
 class StoredFile:
-    """A file without a server; ``read`` returns the content, or raises PracticeRefusal."""
+    """A file without a server; there is none without ``data``."""
 
-    read: Callable[[], bytes]
-
-    @cached_property
-    def _content(self) -> bytes:
-        return self.read()
+    data: bytes
 
     @property
     def size(self) -> int:
-        """The size in bytes."""
-        return len(self._content)
+        return len(self.data)
 
     def part(self, start: int, size: int) -> bytes:
-        """Return ``size`` bytes from ``start``, or fewer at the end.  Raises MissingFile."""
-        return self._content[start : start + size]
+        if not self.data:
+            raise MissingFile("Practice does not have this file (any more).")
+        return self.data[start : start + size]
 
 
 @transactions
@@ -63,16 +67,13 @@ class PracticeRuns:
         """Return the URL of a page, such as ``pull/10``, which the end of a run writes."""
         return (self._pages / f"{page}.html").as_uri()
 
-    # -- what the port shows ----------------------------------------------------------------------------------------
-
     def runs(
         self, branch: str | None = None, head_sha: str | None = None, event: str | None = None,
         status: str | None = None, since: datetime | None = None,
     ) -> tuple[WorkflowRun, ...]:  # fmt: skip
-        asked = {"head_branch": branch, "head_sha": head_sha, "event": event}.items()
-        records = (run for run in self.records() if all(value in (None, getattr(run, name)) for name, value in asked))
-        shown = (run for run in map(self._shown, records) if status in (None, run.status, run.conclusion))
-        return tuple(run for run in shown if since is None or run.created >= since)
+        shown = map(self._shown, matching(self.records(), head_branch=branch, head_sha=head_sha, event=event))
+        recent = [run for run in shown if run.created >= (since or run.created)]
+        return tuple(run for run in recent if status in (None, run.status, run.conclusion))
 
     def run(self, run_id: int) -> WorkflowRun:
         return self._shown(self.record(run_id))
@@ -109,21 +110,19 @@ class PracticeRuns:
         for job in self.listed(run):
             if job.platform and job.ends <= self.clock() and job.starts >= run.attempts[job.attempt - 1]:
                 name, size = evidence.artifact_name(job), len(self.archive(job))
-                found.append(Artifact(job.id + ARTIFACTS, name, size, _is_expired(job), moment(job.ends)))
+                found.append(Artifact(job.id + ARTIFACTS, name, size, "expired" in job.script, moment(job.ends)))
         return tuple(found)
 
     def artifact(self, artifact_id: int) -> StoredFile:
-        return StoredFile(lambda: self.read_artifact(artifact_id))
+        kept = [job for job in self._all() if job.id == artifact_id - ARTIFACTS and "expired" not in job.script]
+        return StoredFile(self.archive(kept[0]) if kept else b"")
 
     def log(self, job_id: int) -> StoredFile:
-        return StoredFile(lambda: self.read_log(job_id))
+        ended = [job for job in self._all() if job.id == job_id and job.ends <= self.clock()]
+        return StoredFile(evidence.log(ended[0]).encode() if ended and ended[0].conclusion != "skipped" else b"")
 
     def deployment_failed(self, sha: str) -> bool:
-        newest = [run for run in self.records() if run.event == "push" and run.head_sha == sha][:1]
-        ended = {self.show(job).conclusion for run in newest for job in self.listed(run) if job.kind == "queue"}
-        return not ended.isdisjoint(("failure", "cancelled"))
-
-    # -- what is behind it ------------------------------------------------------------------------------------------
+        return False
 
     def records(self) -> list[Record]:
         """Return the runs, newest first."""
@@ -131,47 +130,29 @@ class PracticeRuns:
 
     def record(self, number: int) -> Record:
         """Return the run with this ID.  Raises PracticeRefusal."""
-        for run in self.records():
-            if run.id == number:
-                return run
-        raise PracticeRefusal()
+        return one(matching(self.records(), id=number))
 
     def conclusion(self, run: Record) -> str:
         """Return how the latest attempt of a run has ended; nothing for one that has not."""
-        return ci.conclude(_latest(run), self.clock())
+        latest = _latest(run)
+        return "" if any(job.ends > self.clock() for job in latest) else latest[-1].conclusion
 
     def listed(self, run: Record) -> list[Job]:
         """Return the jobs of all attempts of a run that have started."""
-        return [job for job in _jobs(run) if job.starts <= self.clock()]
+        return [job for job in map(Job._make, run.jobs) if job.starts <= self.clock()]
+
+    def _all(self) -> list[Job]:
+        return [job for run in self.records() for job in self.listed(run)]
 
     def find(self, job_id: int) -> Job:
         """Return the job with this ID.  Raises PracticeRefusal."""
-        for job in (job for run in self.records() for job in self.listed(run)):
-            if job.id == job_id:
-                return job
-        raise PracticeRefusal()
+        return one([job for job in self._all() if job.id == job_id])
 
     def archive(self, job: Job) -> bytes:
-        """Return the artifact of a job that has ended; it contains no golden values if the job was stopped."""
+        """Return the artifact of a job that has ended."""
         if job.id not in self._archives:
             self._archives[job.id] = evidence.archive(job, self._inputs(self.record(job.run)).measured(job))
         return self._archives[job.id]
-
-    def read_artifact(self, artifact_id: int) -> bytes:
-        """Return an artifact's zip.  Raises PracticeRefusal."""
-        job = self.find(artifact_id - ARTIFACTS)
-        if _is_expired(job):
-            raise PracticeRefusal("Artifact has expired", 410)
-        return self.archive(job)
-
-    def read_log(self, job_id: int) -> bytes:
-        """Return the log of a job that has ended.  Raises PracticeRefusal."""
-        job = self.find(job_id)
-        if job.conclusion == "skipped" or job.ends > self.clock():
-            raise PracticeRefusal("There is no log")
-        return evidence.log(job).encode()
-
-    # -- what changes it --------------------------------------------------------------------------------------------
 
     def start(self, began: float, **run: Any) -> None:
         """Begin a run."""
@@ -186,29 +167,17 @@ class PracticeRuns:
     def _inputs(self, run: Record) -> ci.Inputs:
         """Return what decides a run, which never changes."""
         tested, base = (read_texts(self.home, sha, *ci.FILES) for sha in (run.merge_sha, run.base_sha))
-        return ci.Inputs(tested, base, run.labels, run.event)
+        return ci.Inputs(tested, base, run.labels)
 
-    def repeat(self, run: Record) -> None:
-        """Run the jobs that failed once more."""
-        self._begin_attempt(run, ci.retry(_latest(run), self.clock()), self.clock())
-
-    def stop(self, run: Record) -> None:
-        """Cancel a run that has not ended."""
-        if not self.conclusion(run):
-            before = [job for job in _jobs(run) if job.attempt < len(run.attempts)]
-            run.jobs = [*before, *ci.stop(_latest(run), self.clock())]
-
-
-def _jobs(run: Record) -> list[Job]:
-    return [Job(*job) for job in run.jobs]
+    def rerun_failed(self, run_id: int) -> None:
+        run, now = self.record(run_id), self.clock()
+        if self.conclusion(run) in ("", "success"):
+            raise PracticeRefusal("This workflow run has not ended, or has no failed jobs to rerun", 403)
+        self._begin_attempt(run, ci.retry(_latest(run), now), now)
 
 
 def _latest(run: Record) -> list[Job]:
-    return [job for job in _jobs(run) if job.attempt == len(run.attempts)]
-
-
-def _is_expired(job: Job) -> bool:
-    return "expired" in job.script
+    return [job for job in map(Job._make, run.jobs) if job.attempt == len(run.attempts)]
 
 
 def moment(seconds: float) -> datetime:

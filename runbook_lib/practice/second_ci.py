@@ -4,17 +4,16 @@ A commit that the forge tests has one, and one for each that somebody started fo
 green if the pins of the commit agree, and red if one lags.  Its nightly test drifts with a new image.
 """
 
-import io
-import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from runbook_lib.practice import values
-from runbook_lib.practice.ci import scenario
+from runbook_lib.practice.evidence import packed
+from runbook_lib.practice.forge import REPOSITORY
 from runbook_lib.practice.git import BareRepository, read_texts
-from runbook_lib.practice.runs import PracticeRefusal, StoredFile
-from runbook_lib.practice.store import Record, Store, transactions
+from runbook_lib.practice.runs import StoredFile, one
+from runbook_lib.practice.store import Record, Store, matching, scripted, transactions
 from runbook_lib.text import yaml_spans
 from runbook_lib.world.gitlab.models import Bridge, NoSuchRef, Pipeline, PipelineJob
 
@@ -26,16 +25,19 @@ _INSIDE = "results/iteration=0/restart=0/assets/basic/gpt3-mcore-tp1-pp4-dev-dgx
 
 @transactions
 class PracticeSecondCi:
-    """The pipelines of ``repository``; its ``copy`` shares the forge's objects, and ``pages`` show commits."""
+    """The pipelines of the repository; its ``copy`` shares the forge's objects, and ``pages`` show commits.
+
+    Each is decided when it starts.  ``jobs`` are, one by one: its ID, the pipeline that it belongs to, its name, its
+    stage, and what it fails with: an error, or other golden values.
+    """
 
     url = "https://gitlab.practice.invalid"
 
-    def __init__(self, store: Store, repository: str, forge: Path, copy: Path, pages: str) -> None:
-        self.store, self._repository, self._pages = store, repository, pages
-        self._forge, self._copy = BareRepository(forge), BareRepository(copy)
+    def __init__(self, store: Store, copy: Path, pages: str) -> None:
+        self.store, self._copy, self._pages = store, BareRepository(copy), pages
 
     def addresses(self) -> tuple[str, ...]:
-        return (f"{self.url}/{self._repository}", str(self._copy.path))
+        return (f"{self.url}/{REPOSITORY}", str(self._copy.path))
 
     def protected(self) -> tuple[str, ...]:
         return "main", "dev", "core_*"
@@ -49,18 +51,15 @@ class PracticeSecondCi:
         return self._shown(self._record(number))
 
     def pipelines(self, sha: str) -> tuple[Pipeline, ...]:
-        pointing = ("--points-at", sha, "--format=%(refname:lstrip=2)", "refs/heads/pull-request")
-        mirrors = (self._forge.tried("for-each-ref", *pointing) or "").splitlines()
-        tested = ["main"] if self._forge.contains("main", sha) else mirrors[:1]
-        known = [record for record in self.store.state.pipelines if record.sha == sha]
-        known += [self._started(sha, ref, {}) for ref in tested if ref not in {record.ref for record in known}]
-        return tuple(map(self._shown, reversed(known)))
+        state = self.store.state
+        mirrors = {run.head_branch for run in matching(state.runs, head_sha=sha)}
+        for ref in {mirror.removeprefix("gh-readonly-queue/").partition("/pr-")[0] for mirror in mirrors}:
+            if not matching(state.pipelines, sha=sha, ref=ref):
+                self._started(sha, ref, {})
+        return tuple(map(self._shown, reversed(matching(state.pipelines, sha=sha))))
 
     def _record(self, number: int) -> Record:
-        found: list[Record] = [record for record in self.store.state.pipelines if record.id == number]
-        if not found:
-            raise PracticeRefusal(f"pipeline {number}")
-        return found[0]
+        return one(matching(self.store.state.pipelines, id=number))
 
     def _shown(self, record: Record) -> Pipeline:
         return Pipeline(record.id, record.sha, record.ref, record.status, f"{self._pages}/{record.sha}.html")
@@ -80,55 +79,40 @@ class PracticeSecondCi:
         )  # fmt: skip
 
     def artifact(self, job: int) -> StoredFile:
-        return StoredFile(lambda: self.read(job, "artifact"))
+        return StoredFile(b"".join(_archive(drift) for number, *_, drift in self._jobs() if number == job))
 
     def log(self, job: int) -> StoredFile:
-        return StoredFile(lambda: self.read(job, "log"))
-
-    def read(self, job: int, what: str) -> bytes:
-        """Return the artifact of a job, or the log of one that builds an image.  Raises PracticeRefusal."""
-        for number, _, name, stage, error, drift in self._jobs():
-            if number == job and (stage == "build" if what == "log" else drift):
-                return f"$ docker build {name}\n{error}".encode() if what == "log" else _archive(drift)
-        raise PracticeRefusal(f"the {what} of job {job}")
+        builds = [it for it in self._jobs() if it[0] == job and it[3] == "build"]
+        return StoredFile(b"".join(f"$ docker build {name}\n{error}\n".encode() for _, _, name, _, error, _ in builds))
 
     def _jobs(self) -> Iterator[list[Any]]:
         return (job for record in self.store.state.pipelines for job in record.jobs)
 
     def _started(self, sha: str, ref: str, variables: Mapping[str, str]) -> Record:
-        """Start a pipeline, of which everything is decided; its bridges start another one, ``child``."""
-        record = Record(id=self.store.next_id(), sha=sha, ref=ref, variables=[*variables.items()], child=None, jobs=[])
+        number, child = self.store.next_id(), self.store.next_id()
         texts = read_texts(self._copy, sha, _BUILD, _GOLDEN, _DEV, _LTS)
-        pins = [texts[pin].strip() for pin in (_DEV, _LTS)]
-        # The pipeline of each job, its name, its stage, and with what it fails: an error, or other golden values.
-        jobs: list[tuple[int, str, str, str, str]] = []
+        pins, jobs = [texts[pin].strip() for pin in (_DEV, _LTS)], list[tuple[int, str, str, str, str]]()
         for row in yaml_spans.load(texts[_BUILD])[_JOB]["parallel"]["matrix"]:
             image, name = row["BASE_IMAGE"], f"{_JOB}: [{', '.join(row.values())}]"
             lags = "/pytorch:" in image and image not in pins
-            error = f"ERROR: {image} is not the pinned image {pins[0]}.\n" if lags else ""
-            jobs.append((record.id, name, "build", error, ""))
-        record.status = "failed" if any(error for *_, error, _ in jobs) else "success"
-        scope = variables.get("FUNCTIONAL_TEST_SCOPE")
-        if record.status == "success":
-            record.child = self.store.next_id()
-            if scope in (None, "nightly"):
-                jobs.append((record.child, "gpt3_mcore_tp1_pp4", "gpt", "", self._drift(texts) if scope else ""))
-        record.jobs = [[self.store.next_id(), *job] for job in jobs]
+            jobs.append((number, name, "build", f"ERROR: {image} is not the pinned image {pins[0]}." * lags, ""))
+        is_red, scope = any(error for *_, error, _ in jobs), variables.get("FUNCTIONAL_TEST_SCOPE")
+        if not is_red and scope in (None, "nightly"):
+            jobs.append((child, "gpt3_mcore_tp1_pp4", "gpt", "", self._drift(texts) if scope else ""))
+        record = Record(
+            id=number, child=None if is_red else child, sha=sha, ref=ref, variables=[*variables.items()],
+            status="failed" if is_red else "success", jobs=[(self.store.next_id(), *job) for job in jobs],
+        )  # fmt: skip
         self.store.state.pipelines.append(record)
         return record
 
     def _drift(self, texts: Mapping[str, str]) -> str:
         """Return what the nightly test measures with another image than main's, unless these are the golden values."""
-        before = read_texts(self._forge, self._forge.tip("main") or "HEAD", _GOLDEN, _DEV)
-        measured = values.remeasure(before[_GOLDEN], scenario()["causes"]["drift"]["values"], texts[_DEV])
+        before = read_texts(self._copy, "main", _GOLDEN, _DEV)
+        measured = values.remeasure(before[_GOLDEN], scripted("scenario")["causes"]["drift"]["values"], texts[_DEV])
         return "" if texts[_DEV] == before[_DEV] or texts[_GOLDEN] == measured else measured
 
 
 def _archive(golden: str) -> bytes:
     """Return the zip of golden values, if there are any."""
-    if not golden:
-        return b""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as packed:
-        packed.writestr(_INSIDE, golden)
-    return buffer.getvalue()
+    return packed({_INSIDE: golden}) if golden else b""

@@ -5,13 +5,10 @@ states and the other branches.  Nothing depends on the clock, the machine or a l
 everywhere.
 """
 
-import tomllib
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 from runbook_lib.practice import values
-from runbook_lib.practice.store import ENGINEER
+from runbook_lib.practice.store import ENGINEER, scripted
 from runbook_lib.text.recipes import file_names
 from runbook_lib.world.git.command import git
 
@@ -21,33 +18,14 @@ VERSION = 10
 _AUTHOR = "Practice Maintainers <maintainers@practice.invalid>"
 _FIRST_DAY = 1772445600  # 2026-03-02 10:00 UTC, a Monday
 
-#: A practice commit needs neither a key nor the user's hooks, and git must not leave a process behind.
-_CONFIG = """\
-[core]
-\tautocrlf = false
-\thooksPath = {hooks}
-[commit]
-\tgpgSign = false
-[gc]
-\tauto = 0
-[maintenance]
-\tauto = false
-"""
-
-
-@cache
-def document() -> dict[str, Any]:
-    """Return ``history.toml``: states of the tree, commits, files, and the forge's first issue."""
-    return tomllib.loads(Path(__file__).with_name("history.toml").read_text(encoding="utf-8"))
-
 
 def main() -> dict[str, str]:
     """Return the tip of ``main``: path → text, sorted."""
     template = Path(__file__).with_name("template")
-    tree: dict[str, str] = dict(document()["files"])
+    tree: dict[str, str] = dict(scripted("history")["files"])
     for file in filter(Path.is_file, template.rglob("*")):
         tree[file.relative_to(template).as_posix()] = file.read_text(encoding="utf-8")
-    for test, golden_files in document()["golden-files"].items():
+    for test, golden_files in scripted("history")["golden-files"].items():
         for golden in golden_files:
             path = f"{file_names.FOLDER}/{test}/golden_values_{golden}.json"
             tree[path] = values.invent(path)
@@ -57,7 +35,7 @@ def main() -> dict[str, str]:
 def _states() -> dict[str, dict[str, str]]:
     """Return the tip and each older state of the tree, as ``history.toml`` derives it from another."""
     trees = {"tip": main()}
-    for name, state in document()["states"].items():
+    for name, state in scripted("history")["states"].items():
         tree = trees[name] = dict(trees[state["of"]])
         for path, old, new in state.get("replace", ()):
             if old not in tree[path]:
@@ -65,20 +43,17 @@ def _states() -> dict[str, dict[str, str]]:
             tree[path] = tree[path].replace(old, new)
         for path in state.get("remove", ()):
             del tree[path]
-        tree |= state.get("add", {})
     return trees
 
 
 def _fast_import() -> str:
     """Return the history as a stream for ``git fast-import``: one process writes all commits."""
-    trees, commits, stream = _states(), document()["commits"], list[str]()
-    for number, commit in enumerate(commits, 1):
+    trees, stream = _states(), list[str]()
+    for commit in scripted("history")["commits"]:
         moment, author, message = _FIRST_DAY + commit["day"] * 86400, commit.get("author", _AUTHOR), commit["message"]
-        stream.append(f"commit refs/heads/{commit['branch']}\nmark :{number}\nauthor {author} {moment} +0000\n")
+        stream.append(f"commit refs/heads/{commit['branch']}\nauthor {author} {moment} +0000\n")
         stream.append(f"committer {_AUTHOR} {moment} +0000\ndata {len(message)}\n{message}\n")
-        if "parent" in commit:
-            stream.append(f"from :{commit['parent'] + 1}\n")
-        stream.append("deleteall\n")
+        stream.append("deleteall\n" if commit["branch"] == "main" else "from refs/heads/main\ndeleteall\n")
         for path, text in trees[commit["tree"]].items():
             stream.append(f"M 100644 inline {path}\ndata {len(text.encode())}\n{text}\n")
     return "".join([*stream, "done\n"])
@@ -86,16 +61,12 @@ def _fast_import() -> str:
 
 def create(remote: Path, checkout: Path, gitlab: Path) -> None:
     """Create the repositories; none may exist.  Raises RunbookError, leaving incomplete ones to the caller."""
-    home = remote.parent
-    git(home, "init", "--quiet", "--bare", "--template=", "--initial-branch=main", str(remote))
+    home, options = remote.parent, ("--quiet", f"--template={Path(__file__).with_name('git-template')}")
+    git(home, "init", *options, "--bare", "--initial-branch=main", str(remote))
     git(remote, "fast-import", "--quiet", "--done", stdin=_fast_import())
-    own = {"core.autocrlf": "false", "clone.defaultRemoteName": "origin"}
-    git(home, "clone", "--quiet", "--template=", str(remote), str(checkout), settings=own)
-    git(home, "clone", "--quiet", "--bare", "--shared", "--template=", str(remote), str(gitlab), settings=own)
+    git(home, "clone", *options, "--origin=origin", str(remote), str(checkout))
+    git(home, "clone", *options, "--origin=origin", "--bare", "--shared", str(remote), str(gitlab))
     git(checkout, "remote", "add", "gitlab", str(gitlab))
-    for folder, hooks in ((remote, "hooks"), (gitlab, "hooks"), (checkout / ".git", ".git/hooks")):
-        with (folder / "config").open("a") as file:
-            file.write(_CONFIG.format(hooks=hooks))
     # The user's own name and e-mail, if they are configured; practice does not require them.
     known = git(checkout, "config", "--list")
     for key, value in (("user.name", ENGINEER.name), ("user.email", ENGINEER.email)):

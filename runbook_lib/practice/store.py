@@ -4,14 +4,15 @@ The state is a JSON document, and a write is a transaction.  What a run of CI wi
 and how far it is follows from the clock: a process can end at any moment, and another one goes on.
 """
 
-import functools
 import json
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, wraps
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -45,10 +46,9 @@ class PracticeAccount:
 
 
 ENGINEER = PracticeAccount("release-engineer", "Release Engineer", True, email="release-engineer@practice.invalid")
-COPY_PR_BOT = PracticeAccount("copy-pr-bot[bot]", "copy-pr-bot", bot=True)
 #: The author of some of the tests, who can be assigned to fix them.
 _TEST_AUTHOR = PracticeAccount("mlindqvist", "Mara Lindqvist", True, email="mara@practice.invalid")
-ACCOUNTS = {account.login: account for account in (ENGINEER, COPY_PR_BOT, _TEST_AUTHOR)}
+ACCOUNTS = {account.login: account for account in (ENGINEER, _TEST_AUTHOR)}
 
 
 class Store:
@@ -101,16 +101,27 @@ class Store:
             self._db.close()
 
 
+def matching(records: Iterable[Record], **asked: object) -> list[Record]:
+    """Return the records whose fields have these values; None stands for any."""
+    return [each for each in records if all(value in (None, getattr(each, name)) for name, value in asked.items())]
+
+
 def _new() -> str:
-    state = {"clock": time.time(), "ci_seconds": CI_SECONDS, "last_number": 9, "last_id": FIRST_ID}
+    state = {"clock": time.time(), "ci_seconds": CI_SECONDS, "last_number": 8, "last_id": FIRST_ID}
     return json.dumps({**state, "tickets": [], "runs": [], "pipelines": []})
+
+
+@cache
+def scripted(name: str) -> dict[str, Any]:
+    """Return what is scripted in a file of this package, such as ``scenario``."""
+    return tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def transactions(kind: type[T]) -> type[T]:
     """Carry out each public method of a class with a ``store`` in one transaction, which an error undoes."""
 
     def carried_out(method: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(method)
+        @wraps(method)
         def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
             with self.store.transaction():
                 return method(self, *args, **kwargs)

@@ -4,9 +4,8 @@ This module is pure and repeatable: the same seed always gives the same values.
 """
 
 import json
-import math
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 _STEPS = 50
@@ -42,44 +41,39 @@ def remeasure(text: str, how: Mapping[str, Any], seed: str) -> str:
     ``how`` is what the scenario says: ``noise`` of each step, a ``level`` of time and memory, a loss that ``diverges``
     from the middle of the run on, and factors of ``time`` and ``throughput``.
     """
-    try:
-        found = dict(json.loads(text))
-    except (ValueError, TypeError):
-        return text
-    chance = random.Random(seed)
+    found, chance = _metrics(text), random.Random(seed)
     for name, metric in found.items():
-        if isinstance(metric, dict) and "values" in metric:
-            metric["values"] = _series(name, metric["values"], how, chance)
-        elif name == "throughput" and isinstance(metric, list):
+        if name == "throughput":
             found[name] = [round(value * how.get(name, 1.0), 6) for value in metric]
-    indent = 4 if text.startswith("{\n") else None
-    return json.dumps(found, indent=indent) + ("\n" if text.endswith("\n") else "")
+        elif isinstance(metric, dict) and "values" in metric:
+            factors = _factors(name, len(metric["values"]), how, chance)
+            metric["values"] = {step: round(value * next(factors), 5) for step, value in metric["values"].items()}
+    return json.dumps(found, indent=4) if found else text
 
 
-def _series(name: str, series: dict[str, Any], how: Mapping[str, Any], chance: random.Random) -> dict[str, Any]:
-    """Return one metric, step by step; anything except a number stays unchanged."""
+def _factors(name: str, steps: int, how: Mapping[str, Any], chance: random.Random) -> Iterator[float]:
+    """Yield by how much one metric differs at each step."""
     level = 1 + chance.uniform(0.01, 0.03) * chance.choice((-1, 1)) if "level" in how else 1.0
-    new: dict[str, Any] = {}
-    for position, (step, value) in enumerate(series.items()):
-        factor = 1.0
+    noise, diverges = how.get("noise", 0.0), how.get("diverges", 0.0) * ("loss" in name)
+    for position in range(steps):
         if name == "iteration-time":
-            factor = level * (1 + chance.uniform(-0.01, 0.01)) * how.get("time", 1.0)
+            yield level * (1 + chance.uniform(-0.01, 0.01)) * how.get("time", 1.0)
         elif name.startswith("mem-"):
-            factor = level
-        elif "diverges" in how:
-            factor += how["diverges"] * max(0, position - len(series) // 2) * ("loss" in name)
-        elif noise := how.get("noise"):
+            yield level
+        else:
             # The first steps agree best: differences in rounding increase with the steps.
-            factor = 1 + chance.uniform(-noise, noise) * min(1.0, (position + 1) / 20)
-        is_number = isinstance(value, int | float) and math.isfinite(value)
-        new[step] = round(value * factor, None if isinstance(value, int) else 5) if is_number else value
-    return new
+            varied = chance.uniform(-noise, noise) * min(1.0, (position + 1) / 20)
+            yield 1 + varied + diverges * max(0, position - steps // 2)
 
 
 def differ(expected: str, actual: str, metrics: Iterable[str]) -> bool:
     """Return True if any of these metrics differ between two golden files."""
-    try:
-        before, after = json.loads(expected), json.loads(actual)
-    except ValueError:
-        return expected != actual
+    before, after = _metrics(expected), _metrics(actual)
     return any(before.get(metric) != after.get(metric) for metric in metrics)
+
+
+def _metrics(text: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(text))
+    except (ValueError, TypeError):
+        return {}

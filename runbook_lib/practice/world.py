@@ -21,8 +21,8 @@ from runbook_lib.world.git import command
 from runbook_lib.world.machine.files import cannot_write, locked, write
 from runbook_lib.world.ports import SecondCi
 
-REMOTE, COPY = "remote.git", "gitlab.git"
-_CHECKOUT, _MARKER, _LOCK = "Megatron-LM", "practice-world.txt", "practice-world.lock"
+_REMOTE, _COPY, _CHECKOUT = "remote.git", "gitlab.git", "Megatron-LM"
+_MARKER, _LOCK = "practice-world.txt", "practice-world.lock"
 #: The text of the marker, which a complete world has.
 _ABOUT = f"""\
 A practice environment of the base-image runbook, version {seed.VERSION}.
@@ -40,40 +40,33 @@ class PracticeWorld:
     def __init__(self, home: Path) -> None:
         """Open it.  Raises OSError or sqlite3.DatabaseError for a folder that is incomplete or unreadable."""
         self.home, self.checkout = home, home / _CHECKOUT
-        for name in (REMOTE, COPY, _CHECKOUT):
+        for name in (_REMOTE, _COPY, _CHECKOUT):
             (home / name).stat()
         #: The folder of the pages, to which the URLs of the forge lead.
         self.pages = home / "pages" / REPOSITORY
         self.store = Store(home / "forge.sqlite")
-        self._forge = PracticeForge(self.store, home / REMOTE, self.pages)
+        self._forge = PracticeForge(self.store, home / _REMOTE, self.pages)
 
     def begin_command(self) -> None:
         """Let the time pass that people take between two commands."""
         self.store.advance(COMMAND, at_least=time.time())
 
     def forge(self, repository: str = REPOSITORY, *, required: bool = True) -> PracticeForge:
-        """Return the forge, as the engineer sees it."""
         return self._forge
 
     def registry(self, ref: ImageRef) -> PracticeRegistry:
-        """Return a repository of the registry."""
         return PracticeRegistry(ref)
 
     def second_ci(self, _server: str = "", _project: str = "") -> SecondCi:
-        """Return the second CI."""
         from runbook_lib.practice.second_ci import PracticeSecondCi  # its models take long to import
 
-        return PracticeSecondCi(
-            self.store, REPOSITORY, self.home / REMOTE, self.home / COPY, (self.pages / "commit").as_uri()
-        )
+        return PracticeSecondCi(self.store, self.home / _COPY, (self.pages / "commit").as_uri())
 
     def sleep(self, seconds: float) -> None:
-        """Move the clock on."""
         self.store.advance(seconds)
         time.sleep(min(seconds, _PAUSE))
 
     def monotonic(self) -> float:
-        """Return the time of the clock, in seconds."""
         with self.store.transaction() as state:
             return float(state.clock)
 
@@ -116,8 +109,7 @@ def open_world(home: Path | None = None) -> PracticeWorld:
 def _create(home: Path) -> None:
     """Create the world, unless another process has just done so; a creation that was killed begins again."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = [path.name for path in home.iterdir()]
-    if found and _LOCK not in found:
+    if any(home.iterdir()) and not (home / _LOCK).exists():
         raise Refused(
             f"{home} is not empty and contains no practice environment, so nothing was changed. {_OTHER_FOLDER}"
         )
@@ -126,7 +118,7 @@ def _create(home: Path) -> None:
             return
         # The practice forge merges without a work tree (git merge-tree --write-tree).
         command.require((2, 38), "The practice environment")
-        for name in (REMOTE, COPY, _CHECKOUT):
+        for name in (_REMOTE, _COPY, _CHECKOUT):
             shutil.rmtree(home / name, ignore_errors=True)
-        seed.create(home / REMOTE, home / _CHECKOUT, home / COPY)
+        seed.create(home / _REMOTE, home / _CHECKOUT, home / _COPY)
         write(home / _MARKER, _ABOUT)

@@ -10,7 +10,7 @@ from gitlab_project import TOKEN, GitLabServer
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice import seed
 from runbook_lib.practice.second_ci import PracticeSecondCi
-from runbook_lib.practice.store import Store
+from runbook_lib.practice.store import Record, Store
 from runbook_lib.world.gitlab.client import GitLab
 from runbook_lib.world.gitlab.models import NoSuchRef
 from runbook_lib.world.ports import SecondCi
@@ -24,6 +24,7 @@ class Place:
     """A practice repository and its second CI; files are read over ``web``."""
 
     home: Path
+    store: Store
     ci: SecondCi
 
     def pushed(self, remote: str, branch: str, *moved: str) -> str:
@@ -36,6 +37,13 @@ class Place:
         git(checkout, "push", "-q", remote, f"HEAD:refs/heads/{branch}")
         return git(checkout, "rev-parse", "HEAD")
 
+    def tested(self, branch: str, *moved: str) -> str:
+        """Push a commit that the forge tests in a run of this branch."""
+        head = self.pushed("origin", "bump/main/dev-26.04-py3", *moved)
+        with self.store.transaction() as state:
+            state.runs.append(Record(head_sha=head, head_branch=branch))
+        return head
+
     def read(self, file: FileInParts) -> str:
         file.part(0, 1)
         assert file.part(2, 3) == file.part(0, file.size)[2:5]
@@ -46,12 +54,12 @@ class Place:
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     seed.create(tmp_path / "remote.git", tmp_path / "checkout", tmp_path / "gitlab.git")
     store, pages = Store(tmp_path / "forge.sqlite"), "http://127.0.0.1:1/c"
-    practised = PracticeSecondCi(store, REPOSITORY, tmp_path / "remote.git", tmp_path / "gitlab.git", pages)
+    practised = PracticeSecondCi(store, tmp_path / "gitlab.git", pages)
     if request.param == "practice":
-        return Place(tmp_path, practised)
+        return Place(tmp_path, store, practised)
     server, env = GitLabServer(practised), {"GITLAB_TOKEN": TOKEN, "GITLAB_PROJECT": REPOSITORY}
     gitlab = GitLab({**env, "GITLAB_URL": "http://127.0.0.1:9"}, transport=server, sleep=lambda _: None)
-    return Place(tmp_path, gitlab)
+    return Place(tmp_path, store, gitlab)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +67,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     [((), "success"), ((DEV, BUILD), "success"), ((DEV,), "failed"), ((BUILD,), "failed")],
 )
 def test_a_tested_commit_is_green_if_its_pins_agree(place: Place, moved: tuple[str, ...], status: str) -> None:
-    head = place.pushed("origin", "pull-request/10", *moved)
+    head = place.tested("pull-request/10", *moved)
     (found,) = place.ci.pipelines(head)
     assert (found.sha, found.ref, found.status) == (head, "pull-request/10", status)
     assert head in found.url
@@ -76,9 +84,9 @@ def test_a_tested_commit_is_green_if_its_pins_agree(place: Place, moved: tuple[s
 
 
 def test_main_has_pipelines_and_an_untested_commit_has_none(place: Place) -> None:
-    (found,) = place.ci.pipelines(place.pushed("origin", "main"))
+    (found,) = place.ci.pipelines(place.tested("gh-readonly-queue/main/pr-10-0123"))
     assert found.ref == "main"
-    assert place.ci.pipelines(place.pushed("origin", "bump/main/dev-26.04-py3", DEV)) == ()
+    assert place.ci.pipelines(place.pushed("origin", "another", DEV)) == ()
     assert place.ci.pipelines("0" * 40) == ()
     for read in (place.ci.pipeline, place.ci.variables, place.ci.bridges):
         with pytest.raises(RunbookError, match="does not find it"):
@@ -118,7 +126,7 @@ def test_the_project_names_its_addresses_and_protected_branches(place: Place) ->
 
 
 def test_logs_and_artifacts_are_read_in_parts_or_missing(place: Place) -> None:
-    (found,) = place.ci.pipelines(place.pushed("origin", "pull-request/10", DEV))
+    (found,) = place.ci.pipelines(place.tested("pull-request/10", DEV))
     (red, *_) = [job for job in place.ci.jobs(found.id) if job.status == "failed"]
     assert "ERROR: nvcr.io/nvidia/pytorch:26.02-py3 is not the pinned image" in place.read(place.ci.log(red.id))
     with pytest.raises(MissingFile):

@@ -3,13 +3,14 @@
 import hashlib
 from datetime import datetime
 
-from local_server import json_response
+from local_server import ApiError, json_response
+from people import COPY_PR_BOT
 from werkzeug.wrappers import Response
 
 from github_server import shapes
 from github_server.api import ApiCall, Route, ServedForge
-from runbook_lib.practice.runs import ARTIFACTS
-from runbook_lib.practice.store import COPY_PR_BOT, Record
+from runbook_lib.practice.runs import ARTIFACTS, StoredFile
+from runbook_lib.practice.store import Record
 from runbook_lib.world.github.models import Artifact
 
 #: Seconds for which a download URL is valid, and an artifact is kept.
@@ -55,17 +56,18 @@ def _list_artifacts(call: ApiCall, run_id: int) -> Response:
 
 
 def _download_artifact(call: ApiCall, artifact_id: int) -> Response:
-    return _redirect_to_storage(call, f"{artifact_id}.zip", "application/zip", call.forge.read_artifact(artifact_id))
+    return _redirect_to_storage(call, f"{artifact_id}.zip", "application/zip", call.forge.artifact(artifact_id))
 
 
 def _download_log(call: ApiCall, job_id: int) -> Response:
-    data = call.forge.read_log(job_id)
-    return _redirect_to_storage(call, f"{job_id}.txt", "text/plain; charset=utf-8", data)
+    return _redirect_to_storage(call, f"{job_id}.txt", "text/plain; charset=utf-8", call.forge.log(job_id))
 
 
-def _redirect_to_storage(call: ApiCall, name: str, media_type: str, data: bytes) -> Response:
+def _redirect_to_storage(call: ApiCall, name: str, media_type: str, file: StoredFile) -> Response:
     """Return a redirect to the storage, where the file is available for a short time without a token."""
-    path = call.hub.storage.put(name, media_type, data, call.hub.clock() + _ADDRESS_LIFETIME)
+    if not file.data:
+        raise ApiError(410, "Artifact has expired")
+    path = call.hub.storage.put(name, media_type, file.data, call.hub.clock() + _ADDRESS_LIFETIME)
     return Response(status=302, headers={"Location": call.hub.address + path})
 
 

@@ -30,7 +30,7 @@ def _list_commits(call: ApiCall) -> Response:
 def _compare(call: ApiCall, base: str, head: str) -> Response:
     hub, old, new = call.hub, call.hub.resolve(base), call.hub.resolve(head)
     ahead, behind = hub.home.log(old, new), hub.home.log(new, old)
-    fork_point = hub.home.tried("merge-base", old, new)
+    fork_point = hub.home.merge_base(old, new)
     if not fork_point:
         raise ApiError(404, f"No common ancestor between {base} and {head}.")
     commits, headers = call.select_page(ahead)

@@ -14,9 +14,11 @@ from string import Template
 from typing import Any
 from urllib.parse import quote
 
+from people import COPY_PR_BOT
+
 from github_server.api import ServedForge
 from runbook_lib.practice import ci
-from runbook_lib.practice.store import ACCOUNTS, COPY_PR_BOT, PracticeAccount, Record
+from runbook_lib.practice.store import ACCOUNTS, PracticeAccount, Record
 from runbook_lib.world.github.models import WorkflowJob
 
 REPOSITORY_ID, _FIRST_ACCOUNT = 480_000_001, 90_000_001

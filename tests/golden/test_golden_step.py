@@ -24,9 +24,10 @@ from runbook_lib.golden.comparison import GoldenComparison, GoldenReadings
 from runbook_lib.golden.step import GoldenStep
 from runbook_lib.model import Plan, Round
 from runbook_lib.pins.bump import Bump
-from runbook_lib.practice import ci, values
+from runbook_lib.practice import values
 from runbook_lib.practice.ci import Job
 from runbook_lib.practice.forge import PracticeForge
+from runbook_lib.practice.store import scripted
 from runbook_lib.record import decisions
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.recipes.file_names import FOLDER, baseline_of
@@ -354,7 +355,7 @@ NIGHTLY = f"{FOLDER}/gpt/gpt3_mcore_tp1_pp4/golden_values_dev_dgx_h100.json"
 @pytest.fixture
 def gitlab(at: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """The same, with a GitLab that mirrors it: a test drifted there that GitHub does not run."""
-    drift = ci.scenario()["causes"]["drift"]["values"]
+    drift = scripted("scenario")["causes"]["drift"]["values"]
     measured = values.remeasure((at.checkout.path / NIGHTLY).read_text(), drift, "26.04")
     inside = "results/iteration=0/restart=0/assets/basic/gpt3-mcore-tp1-pp4-dev-dgx-h100"
     results = json.dumps({"batch_8": {"throughput_tok_per_sec": 80.0}})

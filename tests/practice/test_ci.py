@@ -7,6 +7,7 @@ import pytest
 
 from runbook_lib.practice import ci, seed
 from runbook_lib.practice.git import BareRepository, read_texts
+from runbook_lib.practice.store import scripted
 from runbook_lib.text.recipes import rows
 from runbook_lib.text.recipes.ci_selection import WORKFLOW_FILE, select_tests
 from runbook_lib.world.git.blobs import read_blobs
@@ -14,7 +15,7 @@ from runbook_lib.world.git.blobs import read_blobs
 OLD = seed.main()
 NEW = OLD | {"docker/.ngc_version.dev": "nvcr.io/nvidia/pytorch:26.04-py3\n"}
 LATER = OLD | {"docker/.ngc_version.dev": "nvcr.io/nvidia/pytorch:26.06-py3\n"}
-BUMP = ci.Inputs(NEW, OLD, ("Run functional tests",), "push")
+BUMP = ci.Inputs(NEW, OLD, ("Run functional tests",))
 UNIT = "tests/unit_tests/models/test_practice.py"
 
 
@@ -63,7 +64,7 @@ def test_the_workflow_has_the_real_ones_name_and_decides_like_it(megatron_lm: Pa
     ],
 )
 def test_parts_that_need_a_failed_job_are_skipped(broken: str, skipped: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ci.scenario()["always"], broken, "broken")
+    monkeypatch.setitem(scripted("scenario")["always"], broken, "broken")
     planned = ci.jobs(BUMP)
     failed = [job.test for job in planned if job.conclusion == "failure" and job.platform != "dgx_gb200"]
     assert failed == [broken, "Nemo_CICD_Test"]

@@ -110,7 +110,7 @@ def at(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     with ExitStack() as undo:
         store = Store(home / "forge.sqlite")
         undo.callback(store.close)
-        practised = PracticeSecondCi(store, REPOSITORY, home / "remote.git", copy, "http://127.0.0.1/commit")
+        practised = PracticeSecondCi(store, copy, "http://127.0.0.1/commit")
         scripted = Faulty(GitLabServer(practised))
         yield At(World(home, Controls(forge_of(store, home, lambda: now[0])), now, undo), copy, scripted, practised)
 

@@ -28,7 +28,8 @@ from runbook_lib.failures.patterns import FailureKind
 from runbook_lib.golden import run_choice
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice.forge import PracticeForge
-from runbook_lib.practice.runs import PracticeRefusal
+from runbook_lib.practice.runs import PracticeRefusal, StoredFile
+from runbook_lib.practice.store import scripted
 from runbook_lib.world import bump_branch, pull_request
 from runbook_lib.world.github.errors import NotAllowed
 from runbook_lib.world.github.models import Issue
@@ -170,14 +171,15 @@ def test_a_test_that_fails_on_the_base_branch_too_is_not_blamed_on_the_image(at:
 def test_unavailable_values_leave_their_job_open_and_are_reported(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     step05(at, **ACCEPTED)
     with monkeypatch.context() as patch:
-        patch.setattr(PracticeForge, "read_artifact", gone)
+        patch.setattr(PracticeForge, "artifact", lambda *_: StoredFile(b""))
         found = step06(at, broken=BOTH).found.triage
     open_job = "hybrid/hybrid_mr_tp2_cp2 - latest"
     assert open_job in {it.job for it in found.unread}
     assert any(open_job in it for it in at.said("warnings"))
     assert "run 06-broken-tests again" in at.said("waiting")[-1]["next"]
     with monkeypatch.context() as patch:
-        patch.setattr("runbook_lib.practice.runs._is_expired", bool)
+        for script in scripted("scenario")["causes"].values():
+            patch.setitem(script, "expired", True)
         assert any("The artifact has expired" in warning for warning in step06(at, broken=BOTH).found.triage.warnings)
         assert "06-broken-tests again" not in at.said("waiting")[-1]["next"]
     assert not step06(at).found.triage.unread
