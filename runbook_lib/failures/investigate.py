@@ -97,12 +97,12 @@ class InvestigateCi:
                 raise
             return Investigation(None, problem=str(error))
         number = re.fullmatch(r"pull-request/([0-9]{1,18})", requested.run.head_branch)
-        if number is None:
-            failures = failed_jobs.diagnose_run(github, requested, bump.base)
-            return Investigation(requested, failed_jobs.add_history(failures, world.records))
-        pull = github.pull(int(number[1]))
-        failures = failed_jobs.diagnose_run(github, requested, pull.base_ref, f"#{pull.number}")
+        pull = github.pull(int(number[1])) if number else None
+        base, change = (pull.base_ref, f"#{pull.number}") if pull else (bump.base, "this run")
+        failures = failed_jobs.diagnose_run(github, requested, base, change)
         failures = failed_jobs.add_history(failures, world.records)
+        if pull is None:
+            return Investigation(requested, failures)
         selection = _selection(checkout, github, pull, requested.run)
         return Investigation(requested, failures, github.files(pull.number), pull, selection)
 

@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -45,7 +46,6 @@ _MEMBER = re.compile(
 _NAMED_RANK = re.compile(r"(?:^|[/_.-])(?:rank|worker|task)[_.-]?(\d{1,6})(?=[_./-]|$)")
 _LOG_NAMES = (".log", ".txt", ".out", ".err", "stdout", "stderr")
 _Folder = tuple[tuple[int, ...], int, str, str]
-T = TypeVar("T")
 File = TypeVar("File", FileInParts, SharedFile)
 
 
@@ -101,15 +101,12 @@ class _Log:
         return self.rank is None, self.rank or 0, self.name
 
 
-def diagnose_all(
-    jobs: Sequence[JobLogs[FileInParts]], *, hide: Callable[[str], str] | None = None
-) -> tuple[Failure, ...]:
-    """Return the cause of each job's failure, in the same order.
+def diagnose_all(jobs: Sequence[JobLogs[FileInParts]]) -> tuple[Failure, ...]:
+    """Return the cause of each job's failure, in the same order, without the secrets of this environment.
 
-    A failure reports logs that could not be read.  ``hide`` removes secrets, by default those of this environment.
+    A failure reports logs that could not be read.
     """
-    hide = hide or Redactor(os.environ).text
-    parser, asked = Parser(_diagnose), []
+    hide, parser, asked = Redactor(os.environ).text, Parser(_diagnose), []
     for logs in jobs:
         artifact = parser.share(logs.artifact) if logs.artifact else None
         log = parser.share(logs.log) if logs.log else None
@@ -123,12 +120,12 @@ def diagnose_all(
     return tuple(failures)
 
 
-def diagnose_folder(path: Path, job: FailedJob | None = None, *, hide: Callable[[str], str] | None = None) -> Failure:
+def diagnose_folder(path: Path, job: FailedJob | None = None) -> Failure:
     """Return the cause of a job's failure, from a downloaded artifact: a folder, a zip, or a single log.
 
     Raises CannotTell if there is no log at the path, or if it could not be read.
     """
-    asked = (path, job or FailedJob(path.name), hide or Redactor(os.environ).text)
+    asked = (path, job or FailedJob(path.name), Redactor(os.environ).text)
     (failure,) = Parser(_diagnose_folder).each([asked], [path.name])
     if isinstance(failure, RunbookError):
         raise failure
@@ -155,33 +152,38 @@ def _diagnose_folder(asked: tuple[Path, FailedJob, Callable[[str], str]]) -> Fai
 
 def _diagnose(item: tuple[JobLogs[SharedFile], Callable[[str], str]]) -> Failure:
     asked, hide = item
-    job, problems = asked.job, list[str]()
-    summaries: list[LogSummary] = []
-    own_log: LogSummary | None = None
-    if log := asked.log:
-        own_log = _attempt(problems, "The job's log", lambda: _own_log(log, complete=not asked.artifact))
-        if own_log and diagnose.is_settled(job, [own_log]):
-            return diagnose.conclude(job, [own_log], hide)
+    job, log, problems = asked.job, asked.log, list[str]()
+    own, of_ranks = list[LogSummary](), list[LogSummary]()
+    if log:
+        with _noting(problems, "The job's log"):
+            own = [_own_log(log, complete=not asked.artifact)]
+    if diagnose.is_settled(job, own):
+        return diagnose.conclude(job, own, hide)
     if asked.expired:
         problems.append("The job's artifact has expired. Run the job again to get its logs.")
-    elif artifact := asked.artifact:
-        first_rank = own_log.first_rank[1] if own_log and own_log.first_rank else None
-        summaries = (
-            _attempt(
-                problems,
-                "The job's artifact",
-                lambda: _read(job, _archive_logs(Archive(artifact, asked.size)), first_rank),
-            )
-            or []
-        )
-        if log and own_log and not diagnose.names_a_cause(job, [*summaries, own_log]):
-            own_log = _attempt(problems, "The job's log", lambda: _own_log(log, complete=True)) or own_log
+    elif asked.artifact:
+        first = own[0].first_rank if own else None
+        with _noting(problems, "The job's artifact"):
+            of_ranks = _read(job, _archive_logs(Archive(asked.artifact, asked.size)), first and first[1])
+        if log and own and not diagnose.names_a_cause(job, [*of_ranks, *own]):
+            with _noting(problems, "The job's log"):
+                own = [_own_log(log, complete=True)]
     elif not log:
         problems.append("The job left neither an artifact nor a log.")
-    if own_log:
-        summaries.append(own_log)
+    summaries = [*of_ranks, *own]
     problems.append(_problems(summaries))
     return diagnose.conclude(job, summaries, hide, " ".join(filter(None, problems)))
+
+
+@contextmanager
+def _noting(problems: list[str], name: str) -> Iterator[None]:
+    """Note why something could not be read."""
+    try:
+        yield
+    except MissingFile as error:
+        problems.append(f"{name} is unavailable: {error}. Logs are kept for a limited time; run the job again.")
+    except RunbookError as error:
+        problems.append(f"{name} could not be read. {error}")
 
 
 def _problems(summaries: Iterable[LogSummary]) -> str:
@@ -203,16 +205,6 @@ def _own_log(file: SharedFile, *, complete: bool) -> LogSummary:
     if not start:
         return summary
     return replace(summary, findings=tuple(replace(found, line=0) for found in summary.findings))
-
-
-def _attempt(problems: list[str], name: str, read: Callable[[], T]) -> T | None:
-    try:
-        return read()
-    except MissingFile as error:
-        problems.append(f"{name} is unavailable: {error}. Logs are kept for a limited time; run the job again.")
-    except RunbookError as error:
-        problems.append(f"{name} could not be read. {error}")
-    return None
 
 
 def _archive_logs(archive: Archive) -> list[_Log]:

@@ -11,7 +11,6 @@ from runbook_lib.errors import CannotTell
 from runbook_lib.failures import read_logs
 from runbook_lib.failures.failure import FailedJob, Failure
 from runbook_lib.failures.read_logs import JobLogs
-from runbook_lib.text.redact import Redactor
 
 JOB = FailedJob("gpt/gpt3 - latest", "https://github.com/o/r/actions/runs/1/job/2")
 FRAME = 'Traceback (most recent call last):\n  File "/opt/megatron-lm/x.py", line 3, in forward\n    call()\n'
@@ -52,7 +51,7 @@ def with_log(store: stores.Store, asked: JobLogs, text: str, number: int = 99) -
 
 
 def find(store: stores.Store | None, *asked: JobLogs) -> tuple[Failure, ...]:
-    return read_logs.diagnose_all(asked, hide=Redactor({}).text)
+    return read_logs.diagnose_all(asked)
 
 
 # -- what says nothing ------------------------------------------------------------------------------------------------
@@ -222,7 +221,7 @@ def test_many_jobs_keep_their_order(store: stores.Store) -> None:
         artifact(store, all_ranks(err1=f"{FRAME}ValueError: of {number}\n"), number, FailedJob(str(number)))
         for number in range(20)
     ]
-    found = read_logs.diagnose_all(asked, hide=str)
+    found = read_logs.diagnose_all(asked)
     assert [it.job for it in found] == [str(number) for number in range(20)]
     assert all(f"of {it.job}" in it.cause for it in found)
 

@@ -21,7 +21,6 @@ from runbook_lib.golden.collect import GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.text.recipes.file_names import FOLDER
-from runbook_lib.text.redact import Redactor
 from runbook_lib.world.github.client import GitHub
 from runbook_lib.world.github.models import Artifact
 from runbook_lib.world.gitlab.client import GitLab
@@ -68,7 +67,7 @@ def golden_of_many_jobs(url: str, size: int) -> str:
 
 def cause(url: str, size: int, jobs: int = 1, transport: httpx.BaseTransport | None = None) -> str:
     asked = [JobLogs(FailedJob(f"gpt/a{it} - latest"), _file(url, transport), size) for it in range(jobs)]
-    return read_logs.diagnose_all(asked, hide=Redactor({}).text)[0].cause
+    return read_logs.diagnose_all(asked)[0].cause
 
 
 def cause_of_many_jobs(url: str, size: int) -> str:
@@ -86,11 +85,11 @@ def _soon(asked: Any) -> Failure:
 
 def why(path: str, _: int) -> str:
     read_logs._diagnose_folder = _soon
-    return repr(read_logs.diagnose_folder(Path(path), hide=Redactor({}).text))
+    return repr(read_logs.diagnose_folder(Path(path)))
 
 
 def folder(path: str, _: int) -> str:
-    return read_logs.diagnose_folder(Path(path), hide=Redactor({}).text).cause
+    return read_logs.diagnose_folder(Path(path)).cause
 
 
 def github(url: str, _: int) -> str:

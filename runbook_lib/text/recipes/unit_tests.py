@@ -32,9 +32,9 @@ def mark(text: str, node: str, marker: str, reason: str, issue: int, review: str
     tracker = f"broken, see issue #{issue or '(new)'}"
     decorator = f"{indent}@pytest.mark.{marker}" if marker else f'{indent}@pytest.mark.skip(reason="{tracker}")'
     lines[at:at] = [comment + end, decorator + end]
-    imported = not any(isinstance(each, ast.Import) and _binds_pytest(each) for each in before.body)
+    imported = not any(map(_imports_pytest, before.body))
     if imported:
-        first = next((each for each in before.body[_has_docstring(before) :] if not _is_future(each)), before.body[0])
+        first = next(each for each in before.body if not _must_be_first(each))
         lines.insert(_begin(first), f"import pytest{end}")
     after = "\n".join(lines)
     _prove(text, after, node, imported=imported)
@@ -120,7 +120,7 @@ def _prove(without: str, marked: str, node: str, *, imported: bool) -> None:
     tree = _parsed(marked, node)
     _chain(tree, node)[-1].decorator_list.pop(0)
     if imported:
-        tree.body.remove(next(each for each in tree.body if isinstance(each, ast.Import) and _binds_pytest(each)))
+        tree.body.remove(next(filter(_imports_pytest, tree.body)))
     try:
         same = ast.dump(tree) == ast.dump(_parsed(without, node))
     except RecursionError:
@@ -129,13 +129,13 @@ def _prove(without: str, marked: str, node: str, *, imported: bool) -> None:
         raise Refused(f"{node} cannot be marked without changing more of its file. Mark it by hand.")
 
 
-def _binds_pytest(statement: ast.Import) -> bool:
-    return any(alias.name == "pytest" and alias.asname is None for alias in statement.names)
+def _imports_pytest(statement: ast.stmt) -> bool:
+    names = statement.names if isinstance(statement, ast.Import) else []
+    return any(alias.name == "pytest" and alias.asname is None for alias in names)
 
 
-def _has_docstring(tree: ast.Module) -> bool:
-    return ast.get_docstring(tree) is not None
-
-
-def _is_future(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+def _must_be_first(statement: ast.stmt) -> bool:
+    """Return True for a docstring, and for an import from the future."""
+    return isinstance(statement, ast.Expr) or (
+        isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+    )
