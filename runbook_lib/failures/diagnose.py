@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import cast
 
 from runbook_lib.failures import evidence, facts, known_problems
 from runbook_lib.failures.evidence import Candidate
@@ -44,11 +43,10 @@ def conclude(
     if not cause.endswith((".", "!", "?", "…")):
         cause = f"{cause}."
     clues, consequences = _clues(logs)
-    failure = replace(
-        found, cause=cause, evidence=found.evidence[:QUOTED], next=advice, clues=clues, consequences=consequences,
-        details={name: detail for name, detail in details.items() if detail},
+    return replace(
+        found, cause=hide(cause), evidence=without_secrets(found.evidence[:QUOTED], hide), next=advice, clues=clues,
+        consequences=consequences, details={name: hide(detail) for name, detail in details.items() if detail},
     )  # fmt: skip
-    return cast(Failure, without_secrets(failure, hide))
 
 
 def _clues(logs: Sequence[LogSummary]) -> tuple[tuple[Clue, ...], tuple[Clue, ...]]:

@@ -4,7 +4,6 @@ import importlib
 import tomllib
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import pytest
 from labelled_failures import diagnosed
@@ -15,29 +14,27 @@ from runbook_lib.failures.patterns import BY_ID, CLASSES, LINES, LogPattern, lit
 TABLE = tomllib.loads(resources.files("runbook_lib.failures").joinpath("rules.toml").read_text("utf-8"))
 
 
-@pytest.mark.parametrize("rule", TABLE["rule"], ids=lambda rule: rule["id"])
-def test_a_rule_matches_its_fixture_and_not_the_other(rule: dict[str, Any]) -> None:
-    pattern = BY_ID[rule["id"]]
-    assert pattern.regex.search(rule["match"])
-    assert not pattern.regex.search(rule["other"])
-    assert rule["class"] in CLASSES
-    assert rule["source"].startswith("https://")
-    assert pattern in patterns.literals().rules_of(rule["match"].encode())
+def test_a_rule_matches_its_fixture_and_not_the_other() -> None:
+    for rule in TABLE["rule"]:
+        pattern = BY_ID[rule["id"]]
+        assert pattern.regex.search(rule["match"]), rule["id"]
+        assert not pattern.regex.search(rule["other"]), rule["id"]
+        assert rule["class"] in CLASSES, rule["id"]
+        assert rule["source"].startswith("https://"), rule["id"]
+        assert pattern in patterns.literals().rules_of(rule["match"].encode()), rule["id"]
 
 
 #: What these lines say depends on lines before them, or is said better by another rule.
 _NOT_ALONE = {"build-dependency", "file-missing", "error-line"}
 
 
-@pytest.mark.parametrize(
-    "rule", [rule for rule in TABLE["rule"] if rule["id"] not in _NOT_ALONE], ids=lambda it: it["id"]
-)
-def test_the_line_of_a_rule_decides_the_class_of_a_log(rule: dict[str, Any]) -> None:
-    found = diagnosed("training\n" * 50 + f"{rule['match']}\n")
-    assert found.kind == rule["class"]
-    assert found.retry == (found.kind in ("flaky infrastructure", "rate limit"))
-    assert found.evidence
-    assert found.next
+def test_the_line_of_a_rule_decides_the_class_of_a_log() -> None:
+    for rule in TABLE["rule"]:
+        found = diagnosed("training\n" * 50 + f"{rule['match']}\n")
+        assert found.kind == rule["class"] or rule["id"] in _NOT_ALONE, rule["id"]
+        assert found.retry == (found.kind in ("flaky infrastructure", "rate limit"))
+        assert found.evidence, rule["id"]
+        assert found.next, rule["id"]
 
 
 def test_ids_are_unique_and_consequences_name_classes() -> None:
