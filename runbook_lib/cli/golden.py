@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from runbook_lib.cli.command import Answer, command
-from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.errors import CannotTell
 from runbook_lib.golden import diff as comparison
 from runbook_lib.golden import history, summary
 from runbook_lib.golden.diff import GoldenFiles
@@ -55,13 +55,7 @@ def _history(old: str, repo: str, up_to: str) -> GoldenHistory:
     if not up_to and os.path.isdir(Path(old).expanduser()):
         return GoldenHistory(missing="OLD is a folder; give a revision with --history")
     checkout = Checkout.open(Path(repo or "."))
-    ref = old
-    if up_to:
-        try:
-            ref = checkout.resolve(up_to)
-        except RunbookError as error:
-            raise CannotTell(f"--history names {up_to!r}, which is not a commit in {checkout.path}: {error}") from error
-    return history.read(checkout, ref, history.default_cache())
+    return history.read(checkout, checkout.resolve(up_to) if up_to else old, history.default_cache())
 
 
 def _side(name: str, repo: str) -> GoldenFiles:

@@ -137,7 +137,7 @@ def bind(decisions: Decisions, decided: Sequence[Decision]) -> None:
                 entry.setdefault("by", person)
                 entry.setdefault("at", at)
             if found and "seen" not in entry:
-                entry["seen"] = _quoted(found.as_entry()["seen"], flow=True)
+                entry["seen"] = _quoted(found.as_entry()["seen"])
 
 
 @contextmanager
@@ -168,19 +168,13 @@ def _edited(path: Path) -> Iterator[Any]:
         write(path, changed)
 
 
-def _quoted(entry: Mapping[str, Any], *, flow: bool = False) -> Any:
+def _quoted(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return an entry whose texts are quoted: ``no`` and ``2026-01-02`` are no texts in YAML."""
-    from ruamel.yaml.comments import CommentedMap
     from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
-    quoted = CommentedMap()
-    for name, value in entry.items():
-        if isinstance(value, dict):
-            value = _quoted(value, flow=True)
-        quoted[name] = DoubleQuotedScalarString(value) if isinstance(value, str) else value
-    if flow:
-        quoted.fa.set_flow_style()
-    return quoted
+    quoted = {name: DoubleQuotedScalarString(value) for name, value in entry.items() if isinstance(value, str)}
+    nested = {name: _quoted(value) for name, value in entry.items() if isinstance(value, dict)}
+    return {**entry, **quoted, **nested}
 
 
 def _person() -> str:

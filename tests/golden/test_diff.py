@@ -140,4 +140,4 @@ def test_a_file_that_only_its_group_holds_back_names_the_group(tmp_path, capsys,
         (name, "refresh", group["id"]) for name in names
     ]
     assert main([*arguments[:4], "--history", "nosuch", *arguments[6:]]) == 2
-    assert "--history names 'nosuch'" in capsys.readouterr().err
+    assert "nosuch" in capsys.readouterr().err
