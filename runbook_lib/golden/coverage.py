@@ -18,12 +18,20 @@ from runbook_lib.text.recipes.rows import RecipeRow
 #: GitHub's tiers by scope; all other scopes run on GitLab, or only when named.
 GITHUB = {"mr-github-slim": "L0", "mr-github": "L1", "L0": "L0", "L1": "L1"}
 Kind = Literal["covered", "gitlab", "gb200", "quarantined", "no recipe", "not produced"]
-#: What refreshes a golden file that the run did not cover.
-COMMANDS: Mapping[Kind, str] = {
-    "gitlab": f"internal-ci with -r tests SCOPE, and then {notebooks.GOLDEN_VALUES} with -r source gitlab",
-    "gb200": "have a maintainer comment /ok to test for the commit, then run this step again",
-    "quarantined": "none: fix the test and re-enable it first",
-    "no recipe": "none: no recipe runs it",
+#: Why the run did not cover a golden file, and what refreshes it; SCOPE is the scope by which a pipeline runs its test.
+_WHY: Mapping[Kind, tuple[str, str]] = {
+    "covered": ("covered", ""),
+    "gitlab": (
+        "runs SCOPE, in GitLab only",
+        f"internal-ci with -r tests SCOPE, and then {notebooks.GOLDEN_VALUES} with -r source gitlab",
+    ),
+    "gb200": (
+        "GB200 runs only for maintainers, and only if the repository allows it",
+        "have a maintainer comment /ok to test for the commit, then run this step again",
+    ),
+    "quarantined": ("quarantined: runs only when its scope is named", "none: fix the test and re-enable it first"),
+    "no recipe": ("no recipe uses it", "none: no recipe runs it"),
+    "not produced": ("the run produced none", notebooks.BROKEN_TESTS),
 }
 #: The cadence of a scope that only GitLab runs.
 ON_GITLAB = {"nightly": "nightly", "L2": "nightly", "weekly": "weekly", "L3": "weekly"}
@@ -31,18 +39,12 @@ ON_GITLAB = {"nightly": "nightly", "L2": "nightly", "weekly": "weekly", "L3": "w
 
 @dataclass(frozen=True)
 class Coverage:
-    """A golden file and the scopes that refresh it.  If it is not covered, ``reason`` says why."""
+    """A golden file, the scopes that refresh it, and if the run produced or confirmed it."""
 
     file: str
     scopes: tuple[str, ...]
     platform: str
     kind: Kind
-    reason: str = ""
-
-    @property
-    def covered(self) -> bool:
-        """True if the run produced it, or confirmed it."""
-        return self.kind == "covered"
 
 
 def golden_files(row: RecipeRow) -> Iterator[str]:
@@ -89,43 +91,33 @@ def coverage(
         if name is None or name.environment != environment:
             continue
         scopes = tuple(sorted(scopes_by_file.get(file.replace("_2nd.json", ".json"), ())))
-        if file in refreshed:
-            result.append(Coverage(file, scopes, name.platform, "covered"))
-        else:
-            result.append(Coverage(file, scopes, name.platform, *_reason(scopes, name.platform)))
+        kind: Kind = "covered" if file in refreshed else _missing(scopes, name.platform)
+        result.append(Coverage(file, scopes, name.platform, kind))
     return result
 
 
-def _reason(scopes: tuple[str, ...], platform: str) -> tuple[Kind, str]:
+def _missing(scopes: tuple[str, ...], platform: str) -> Kind:
     if not scopes:
-        return "no recipe", "no recipe uses it"
+        return "no recipe"
     if not GITHUB.keys().isdisjoint(scopes):
-        if "gb200" in platform:
-            return "gb200", "GB200 runs only for maintainers, and only if the repository allows it"
-        return "not produced", "the run produced none"
+        return "gb200" if "gb200" in platform else "not produced"
     if all(scope.endswith(("-broken", "-disabled")) or scope in ("flaky", "deprecated") for scope in scopes):
-        return "quarantined", "quarantined: runs only when its scope is named"
-    scope = _pipeline_scope(scopes)
-    if scope in ON_GITLAB.values():
-        return "gitlab", f"runs {scope}, in GitLab only"
-    return "gitlab", f"GitHub never runs the scope {scope}; GitLab does"
+        return "quarantined"
+    return "gitlab"
 
 
-def _pipeline_scope(scopes: Sequence[str]) -> str:
-    """Return the scope by which a pipeline on GitLab runs a test of these scopes."""
-    return next((ON_GITLAB[scope] for scope in scopes if scope in ON_GITLAB), scopes[0])
-
-
-def coverage_rows(coverage: Iterable[Coverage], commands: Mapping[Kind, str] = COMMANDS) -> list[dict[str, object]]:
+def coverage_rows(coverage: Iterable[Coverage]) -> list[dict[str, object]]:
     """Return the number of golden files covered, and those not covered by reason and scope, with what to do."""
-    files = list(coverage)
-    if not files:
-        return []
-    missing = [each for each in files if not each.covered]
-    counts = Counter((each.reason, ", ".join(each.scopes), each.platform, each.kind) for each in missing)
-    covered = {"golden files": len(files) - len(missing), "scopes": "", "platform": "", "why": "covered", "next": ""}
-    rows: list[dict[str, object]] = [covered]
-    for (reason, scopes, platform, kind), count in sorted(counts.items()):
-        action = commands.get(kind, notebooks.BROKEN_TESTS).replace("SCOPE", _pipeline_scope(scopes.split(", ")))
-        rows.append({"golden files": count, "scopes": scopes, "platform": platform, "why": reason, "next": action})
+    counts = Counter(("", "", each.kind) if each.kind == "covered" else _place(each) for each in coverage)
+    rows: list[dict[str, object]] = []
+    for (scopes, platform, kind), count in sorted(counts.items(), key=lambda item: (item[0][2] != "covered", item[0])):
+        # The scope by which a pipeline on GitLab runs a test of these scopes.
+        names = scopes.split(", ")
+        scope = next((ON_GITLAB[name] for name in names if name in ON_GITLAB), names[0])
+        why, action = (text.replace("SCOPE", scope) for text in _WHY[kind])
+        rows.append({"golden files": count, "scopes": scopes, "platform": platform, "why": why, "next": action})
     return rows
+
+
+def _place(coverage: Coverage) -> tuple[str, str, Kind]:
+    return ", ".join(coverage.scopes), coverage.platform, coverage.kind

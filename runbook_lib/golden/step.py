@@ -234,19 +234,13 @@ def compose_message(run: ChosenRun, count: int, image: str, runners: Sequence[st
 
 def text(values: GoldenComparison) -> str:
     """Return the summary for reviewers: the whole bump, and the coverage of this run."""
-    readings = values.readings
-    written = summary.markdown(values.verdicts)
-    rows = coverage_rows(readings.coverage)
-    if not rows:
-        return written
-    name = readings.ci_run.source.name if readings.ci_run.source else ""
-    written += f"\n{code(name)} covered {rows[0]['golden files']} of {len(readings.coverage)} golden files.\n"
-    if rows[1:]:
-        written += "Not covered:\n\n"
-    for row in rows[1:]:
-        scopes = [str(row[key]) for key in ("scopes", "platform") if row[key]]
-        written += f"- {row['golden files']}: {row['why']} ({code(', '.join(scopes) or 'no scope')})\n"
-    return written
+    lines, source = [summary.markdown(values.verdicts)], values.readings.ci_run.source
+    if source and values.readings.coverage:
+        lines.append(f"Golden files, by what {code(source.name)} covered:\n")
+    for row in coverage_rows(values.readings.coverage):
+        place = ", ".join(str(row[key]) for key in ("scopes", "platform") if row[key])
+        lines.append(f"- {row['golden files']}: {row['why']}" + (f" ({code(place)})" if place else ""))
+    return "\n".join(lines) + "\n"
 
 
 def _shown(
@@ -254,32 +248,27 @@ def _shown(
 ) -> tuple[display.View | display.Drawing, ...]:
     """Return the tables and plots, each drawn when it is shown; ``drawings`` are those of the open questions."""
     readings = values.readings
-    sections: dict[str, Callable[[], display.View]] = {
-        "The run that provides the values.": readings.ci_run.show,
-        "Its golden files, read from the artifacts, and the verdict on each.": partial(_verdicts, values),
-        "The golden files of this image type that the run covered, and how to refresh the others.": lambda: (
-            display.table(coverage_rows(readings.coverage), empty="No run, so nothing is covered.")
-        ),
-        "What would be committed, and the summary for reviewers.": partial(_written_view, values),
-    }
-    views: list[display.View | display.Drawing] = []
-    for sentence, draw in sections.items():
-        views += [display.note(sentence), display.Drawing(draw)]
+    views = (
+        display.note("The run that provides the values."),
+        display.Drawing(readings.ci_run.show),
+        display.note("Its golden files, read from the artifacts, and the verdict on each."),
+        display.Drawing(partial(_verdicts, values)),
+        display.note("The golden files of this image type that the run covered, and how to refresh the others."),
+        display.Drawing(lambda: display.table(coverage_rows(readings.coverage), empty="Nothing is covered.")),
+        display.note("What would be committed, and the summary for reviewers."),
+        display.Drawing(partial(_written_view, values)),
+    )
     if worst := list(itertools.islice(drawings, _SHOWN_PLOTS)):
-        views += [display.note("The first open questions, with what was expected."), *map(display.Drawing, worst)]
-    return tuple(views)
+        return *views, display.note("The first open questions, with what was expected."), *map(display.Drawing, worst)
+    return views
 
 
 def _verdicts(values: GoldenComparison) -> display.View:
-    """Show the verdict on each file, and the files that cannot be used."""
+    """Show the verdict on each file with what a person accepted, and the files that cannot be used."""
     problems = values.readings.collection.problems
     tables: dict[str, Sequence[Mapping[str, object]]] = {
         "One decision for many files:": summary.group_rows(values.verdicts.groups),
         "The verdict on each file:": summary.verdict_rows(values.verdicts.judgements),
-        "Accepted:": [{"accepted": it.subject, "reason": it.reason, "by": it.by} for it in values.decided],
-        "Not accepted: the decision does not confirm the danger.": [
-            {"decided": name, "needs": f"confirm: {danger}"} for name, danger in values.unconfirmed.items()
-        ],
         "Unavailable, and therefore not used:": [
             {"job": it.job, "file": it.file or it.artifact, "why": it.sentence} for it in problems
         ],

@@ -196,4 +196,4 @@ def test_the_rows_of_all_recipes_of_main(megatron_lm):
     # The one typo of a platform, and two entries that name a second test.
     assert (errors, len(problems(used))) == ([], 3)
     found = coverage(of_revision(megatron_lm, MAIN).contents, used, [], "dev")
-    assert all(one.reason and not one.covered for one in found)
+    assert all(one.kind != "covered" for one in found)
