@@ -11,7 +11,7 @@ from runbook_lib.golden.collect import CollectionProblem, GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob, TestState, UploadMatch
 from runbook_lib.pins.bump import ImageType
 from runbook_lib.pins.repositories import LIGHTWEIGHT, LTS
-from runbook_lib.world.github.ci_status import WORKFLOW, branch_of
+from runbook_lib.world.github.ci_status import WORKFLOW, branch_of, platform_of
 from runbook_lib.world.github.models import Artifact, WorkflowJob, WorkflowRun
 from runbook_lib.world.gitlab.models import Bridge, Pipeline, PipelineJob
 from runbook_lib.world.ports import Forge, SecondCi
@@ -145,8 +145,9 @@ def functional_tests(jobs: Iterable[WorkflowJob]) -> tuple[FunctionalTestJob, ..
             state: TestState = "unfinished"
             if job.status == "completed":
                 state = _GITHUB.get(job.conclusion, "skipped")
-            runner = ", ".join(job.runners)
-            tests.append(FunctionalTestJob(job.id, job.name, *names, state, job.started, job.completed, runner=runner))
+            times = job.started, job.completed
+            runner, platform = ", ".join(job.runners), platform_of(job)
+            tests.append(FunctionalTestJob(job.id, job.name, *names, state, *times, platform, runner))
     return tuple(tests)
 
 

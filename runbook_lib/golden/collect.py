@@ -108,7 +108,12 @@ def collect(
     uses: list[tuple[UploadMatch, list[CollectedFile]]] = []
     for match in matches:
         answer, files = answers.get(match.upload.id), list[CollectedFile]()
-        if isinstance(answer, tuple) and len({(job.model, job.test_case, job.state) for job in match.jobs}) == 1:
+        if isinstance(answer, tuple):
+            match = _of_platform(match, answer)
+        if all(job.state == "passed" for job in match.jobs):
+            continue
+        tests = {(job.model, job.test_case, job.state) for job in match.jobs}
+        if isinstance(answer, tuple) and len(tests) == 1 and match.jobs[0].state == "failed":
             files, found = _use(source.environment, match, answer, known)
             problems += found
         elif any(_expected(source, job, known) for job in match.jobs):  # some tests have no golden file by design
@@ -141,6 +146,17 @@ def _read_members(upload: tuple[SharedFile, int], gitlab: bool) -> tuple[Member,
     return tuple(Archive(file, size).read(partial(match_artifacts.golden_members, gitlab=gitlab)))
 
 
+def _of_platform(match: UploadMatch, members: Iterable[Member]) -> UploadMatch:
+    """Return an upload with the jobs that ran on the platform of its golden files, if there are any."""
+    names = (_golden_name(member) for member in members if not member.problem)
+    platforms = {"", *(name.platform for name in names if name)}
+    return UploadMatch(match.upload, tuple(job for job in match.jobs if job.platform in platforms) or match.jobs)
+
+
+def _golden_name(member: Member) -> GoldenFileName | None:
+    return GoldenFileName.of_artifact(re.split(r"[/\\]", member.name)[-1])
+
+
 def _unread(match: UploadMatch, answer: tuple[Member, ...] | RunbookError | None) -> CollectionProblem:
     """Return why nothing of an upload is used."""
     if answer is None:
@@ -160,7 +176,7 @@ def _use(
     platforms = {job.platform} - {""}
     make = partial(CollectedFile, job=job.name, artifact=match.upload.name, runner=job.runner)
     for member in members:
-        name = GoldenFileName.of_artifact(re.split(r"[/\\]", member.name)[-1])
+        name = _golden_name(member)
         if not member.problem and member.name.endswith(match_artifacts.RESULTS) and job.platform:
             path = baseline_of(job.model, job.test_case)
             files.append(make(path, bytes=member.data, platform=job.platform.removeprefix("dgx_")))

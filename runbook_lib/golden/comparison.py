@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
-from time import monotonic
 
 from runbook_lib.decisions import Decision, Decisions
 from runbook_lib.golden import baselines, history, table
 from runbook_lib.golden import collect as artifacts
 from runbook_lib.golden.bisect_offer import ImageSearches, look_searches
 from runbook_lib.golden.collect import CollectionProblem, GoldenCollection, GoldenSource
-from runbook_lib.golden.coverage import Coverage, compared_files, golden_files
+from runbook_lib.golden.coverage import Coverage, golden_files
 from runbook_lib.golden.coverage import coverage as coverage_of
 from runbook_lib.golden.diff import LINT
 from runbook_lib.golden.form import examine
@@ -38,8 +37,8 @@ from runbook_lib.text.recipes.file_names import (
 from runbook_lib.text.recipes.rows import RecipeRow
 from runbook_lib.world.bump_branch import BumpBranch
 
-#: Seconds between two lines of progress.
-_PROGRESS_PAUSE = 15.0
+#: Artifacts between two lines of progress.
+_REPORTED = 20
 
 
 @dataclass(frozen=True)
@@ -126,12 +125,9 @@ def read(ci_run: ChosenRun, *, report: Callable[[str], object] = print) -> Golde
         return GoldenReadings(ci_run)
     paths = _list_paths(branch)
     known = _golden_paths(paths)
-    reported = monotonic()
 
     def progress(done: int, total: int, _last: str) -> None:
-        nonlocal reported
-        if done == total or monotonic() - reported > _PROGRESS_PAUSE:
-            reported = monotonic()
+        if done == total or done % _REPORTED == 0:
             report(f"{done} of {total} artifacts read")
 
     collection = artifacts.collect(source, known, progress=progress)
@@ -224,13 +220,10 @@ def _golden_paths(paths: Iterable[str]) -> frozenset[str]:
 def _coverage(
     source: GoldenSource, collection: GoldenCollection, known: AbstractSet[str], rows: Sequence[RecipeRow]
 ) -> tuple[Coverage, ...]:
-    """Return the coverage: files that the run uploaded, and those of tests that passed with our values."""
-    passed = {(job.model, job.test_case) for job in source.jobs if job.state == "passed"}
-    jobs = []  # those of the same name on other platforms, too
+    """Return the coverage: files that the run uploaded, and those with which a test that passed compared its values."""
+    covered = {short_name(file.path) for file in collection.files}
     for job in source.jobs:
-        if (job.model, job.test_case) in passed and job.state in ("passed", "" if job.platform else "failed"):
-            jobs.append(job)
-    files = sorted(map(short_name, known))
-    covered = compared_files(jobs, rows, files, source.environment)
-    covered |= {short_name(file.path) for file in collection.files}
-    return tuple(coverage_of(files, rows, covered, source.environment))
+        if job.state == "passed":
+            file = f"{job.model}/{job.test_case}/golden_values_{source.environment}_{job.platform}"
+            covered |= {f"{file}.json", f"{file}_2nd.json"}
+    return tuple(coverage_of(map(short_name, known), rows, covered, source.environment))

@@ -6,12 +6,11 @@ GitHub runs only L0 and L1.
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from runbook_lib import notebooks
-from runbook_lib.golden.match_artifacts import FunctionalTestJob
 from runbook_lib.text.recipes.file_names import GoldenFileName
 from runbook_lib.text.recipes.rows import RecipeRow
 
@@ -51,29 +50,6 @@ def golden_files(row: RecipeRow) -> Iterator[str]:
     """Yield the golden files that a row's tests compare with; a ``_2nd`` file belongs to the test too."""
     for environment, platform in itertools.product(row.environments, row.platforms):
         yield f"{row.model}/{row.case}/golden_values_{environment}_{platform}.json"
-
-
-def is_on_github(row: RecipeRow) -> bool:
-    """Return True if GitHub runs a row's tests."""
-    return any(scope.value in GITHUB for scope in row.scopes)
-
-
-def compared_files(
-    jobs: Iterable[FunctionalTestJob], rows: Sequence[RecipeRow], files: Collection[str], environment: str
-) -> set[str]:
-    """Return the golden files with which these jobs compared their values.
-
-    On GitHub the jobs of a test have one name on all platforms.  GB200's come last: they run only for maintainers.
-    """
-    compared: set[str] = set()
-    counts = Counter((job.model, job.test_case, job.platform) for job in jobs)
-    for (model, case, platform), count in counts.items():
-        golden: set[str] = set()
-        for row in rows:
-            if (row.model, row.case) == (model, case) and (platform or is_on_github(row)):
-                golden.update(file for file in golden_files(row) if f"_{environment}_{platform}" in file)
-        compared.update(sorted(golden, key=lambda file: "gb200" in file)[:count])
-    return compared | ({file.replace(".json", "_2nd.json") for file in compared} & set(files))
 
 
 def coverage(

@@ -48,7 +48,6 @@ class Measure:
 class LossChange:
     """``excess``: the largest multiple of a limit, reached at ``step``, where the loss changed by ``size`` (relative).
 
-    ``tail``: the mean change over the last tenth of the steps (at least 5).
     ``limits`` are by step.  ``leaves`` is the step at which the loss leaves its band, 0 if it never does; it
     ``diverges`` if it does not return.  ``old`` and ``new`` are the values by step.
     """
@@ -56,7 +55,6 @@ class LossChange:
     excess: float
     step: int
     size: float
-    tail: float
     limits: Steps = field(default_factory=dict)
     leaves: int = 0
     diverges: bool = False
@@ -155,8 +153,7 @@ def loss_change(old: Steps, new: Steps, *, rl: bool = False) -> LossChange | Non
                 worst = max(worst, (abs(mean) / WINDOW_LOSS, steps[start], mean), key=lambda found: found[0])
     diverges = last_run >= min(_DIVERGED, len(steps))
     leaves = outside[-last_run if diverges else 0] if outside else 0
-    tail = changes[-max(5, len(changes) // 10) :]
-    return LossChange(*worst, fmean(tail), limits, leaves, diverges, old, new)
+    return LossChange(*worst, limits, leaves, diverges, old, new)
 
 
 def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:

@@ -121,7 +121,7 @@ def shift(group: Group, verdicts: Verdicts) -> Picture:
 
 
 def ratios(group: Group, verdicts: Verdicts) -> list[float]:
-    """Return the ratios of new to old for a group's files: of a loss at its end, none of a changed form."""
+    """Return the ratios of new to old for a group's files: of a loss where it changed most, none of a changed form."""
     found = []
     for judgement in verdicts.judgements if group.ratio is not None else ():
         if judgement.file not in group.files:
@@ -129,5 +129,5 @@ def ratios(group: Group, verdicts: Verdicts) -> list[float]:
         if group.metric in judgement.costs:
             found.append(math.exp(judgement.costs[group.metric]))
         elif group.metric in judgement.losses:
-            found.append(1 + judgement.losses[group.metric].tail)
+            found.append(1 + judgement.losses[group.metric].size)
     return [ratio for ratio in found if math.isfinite(ratio)]

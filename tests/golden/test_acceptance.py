@@ -45,7 +45,7 @@ def test_only_what_is_held_back_is_accepted() -> None:
 def test_the_dangers_of_groups() -> None:
     diverging = replace(
         VERDICTS.judgements[0],
-        losses={"lm loss": LossChange(3.0, 5, 0.1, 0.1, limits={5: 0.01}, leaves=5, diverges=True)},
+        losses={"lm loss": LossChange(3.0, 5, 0.1, limits={5: 0.01}, leaves=5, diverges=True)},
     )
     verdicts = replace(VERDICTS, judgements=(diverging,))
     for metric, ratio, danger in (

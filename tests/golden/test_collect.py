@@ -135,6 +135,12 @@ def test_jobs_that_end_together_with_different_results(run: Run, state: str) -> 
     assert {problem.artifact for problem in found.problems} >= {upload.name for upload in run.uploads}
 
 
+def test_the_platform_of_the_files_names_the_job_of_those_that_end_together(run: Run) -> None:
+    run.add(job(1, platform="dgx_h100"), upload(1), {H100: VALUES})
+    run.add(job(2, platform="dgx_gb200", state="passed"), upload(2), {GB200: b"{}"})
+    assert [it.path for it in run.collect().files] == [place("gpt/a")]
+
+
 def test_one_test_case_in_two_models(run: Run) -> None:
     run.add(job(1, "gpt/a", until=300), upload(1, at=300), {H100: VALUES})
     run.add(job(2, "moe/a", at=400), upload(2), {H100: b"{}"})

@@ -1,7 +1,6 @@
 import pytest
 
-from runbook_lib.golden.coverage import compared_files, coverage, coverage_rows
-from runbook_lib.golden.match_artifacts import FunctionalTestJob
+from runbook_lib.golden.coverage import coverage, coverage_rows
 from runbook_lib.text.recipes.rows import RecipeRow
 from runbook_lib.text.yaml_spans import Cell
 
@@ -31,23 +30,3 @@ def test_why_a_file_is_not_covered(scopes, platform, covered, reason):
     assert (found.file, found.scopes, found.platform) == (file, tuple(sorted(scopes)), platform)
     assert (found.kind == "covered") == covered
     assert str(coverage_rows([found])[0]["why"]).startswith(reason)
-
-
-@pytest.mark.parametrize(
-    ("platforms", "covered"),
-    [
-        ([""], ["h100"]),  # GB200 runs only for maintainers
-        (["", ""], ["gb200", "h100"]),
-        (["dgx_gb200"], ["gb200"]),
-        ([], []),
-    ],
-)
-def test_the_files_that_jobs_compared(platforms, covered):
-    rows = [row("mr-github", platform="dgx_gb200"), row("mr-github"), row("nightly", platform="dgx_a100")]
-    jobs = [
-        FunctionalTestJob(number, "", "gpt", "one", "passed", platform=name) for number, name in enumerate(platforms)
-    ]
-    second = "gpt/one/golden_values_dev_dgx_h100_2nd.json"
-    found = compared_files(jobs, rows, [second], "dev")
-    expected = {f"gpt/one/golden_values_dev_dgx_{name}.json" for name in covered}
-    assert found == expected | ({second} if "h100" in covered else set())
