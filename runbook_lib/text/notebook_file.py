@@ -1,7 +1,6 @@
 """The parameters declared in a notebook's parameters cell, and strict validation of their values."""
 
 import ast
-import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.text.suggestions import did_you_mean
 
 
 class BadParameter(Refused):
@@ -109,11 +109,13 @@ def _declared(code: str, path: Path) -> tuple[Parameter, ...]:
 
 
 def _unknown(name: str, value: object, notebook: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name.lower(), known, n=1)
     if not known:
         return f"The notebook {notebook} takes no parameters, but {name}={value!r} was passed. Nothing was run."
-    hint = f"Did you mean {near[0]}?" if near else f"Its parameters are {', '.join(known)}."
-    return f"The notebook {notebook} has no parameter {name!r}. {hint} Nothing was run."
+    listed = ", ".join(known)
+    return (
+        f"The notebook {notebook} has no parameter {name!r}{did_you_mean(name.lower(), known)}. Its parameters are "
+        f"{listed}. Nothing was run."
+    )
 
 
 def _typed(parameter: Parameter, value: Any) -> Any:

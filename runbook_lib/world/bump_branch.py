@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from runbook_lib.errors import NoSuchBranch, Refused, RunbookError, Unreachable
+from runbook_lib.errors import NoSuchBranch, Refused, Unreachable
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import join_first
 from runbook_lib.text.sanitize import visible
@@ -119,10 +119,10 @@ def _tip(checkout: Checkout, bump: Bump, base: str, remote: str | None, warnings
 
 
 def _remote_tip(checkout: Checkout, bump: Bump, warnings: list[str]) -> str | None:
-    remotes = checkout.remotes()
+    if not bump.publish and bump.remote not in checkout.remotes():
+        return None
     try:
-        if bump.remote in remotes:
-            return checkout.remote_tip(bump.remote, bump.branch)
+        return checkout.remote_tip(bump.remote, bump.branch)
     except Unreachable as error:
         if bump.publish:
             raise
@@ -130,12 +130,6 @@ def _remote_tip(checkout: Checkout, bump: Bump, warnings: list[str]) -> str | No
         known = any(str(error) in warning for warning in warnings)  # of the base, on the same remote
         warnings.append(unknown if known else f"{error} {unknown}")
         return None
-    if bump.publish:
-        raise RunbookError(
-            f"{checkout.path} has no remote named {bump.remote!r} to push to; it has {', '.join(remotes) or 'none'}.",
-            "Set remote to another name.",
-        )
-    return None
 
 
 def commit_titles(checkout: Checkout, span: str) -> dict[str, str]:

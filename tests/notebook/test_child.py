@@ -119,7 +119,7 @@ def test_a_run_that_opens_no_record_says_why(place: Path, monkeypatch: pytest.Mo
     launched.close()
     launched = child.start(small.notebook(place / "01-a.ipynb"), {"tog": TAG}, place)
     assert finished(launched) is None
-    assert "has no parameter 'tog'. Did you mean tag?" in launched.failure()
+    assert "has no parameter 'tog' (did you mean tag?)" in launched.failure()
     launched.close()
     monkeypatch.setattr("sys.executable", "/nowhere/python")
     with pytest.raises(RunbookError, match="could not be started"):

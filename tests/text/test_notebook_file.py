@@ -72,8 +72,8 @@ def test_values_of_the_declared_type_are_taken(
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"tga": "26.04-py3"}, ["'tga'", "Did you mean tag?"]),
-        ({"Apply": True}, ["'Apply'", "Did you mean apply?"]),
+        ({"tga": "26.04-py3"}, ["'tga'", "did you mean tag?"]),
+        ({"Apply": True}, ["'Apply'", "did you mean apply?"]),
         ({"zzz": 1}, ["'zzz'", "tag, run_id"]),
         ({"wait": "yes"}, ["'yes'", "-p wait True"]),
         ({"wait": 1}, ["wait is 1", "-p wait True"]),

@@ -4,7 +4,6 @@ All work is done by the git command, with the engineer's own authentication, sig
 No call waits for a password or a pass phrase: there is no terminal, and every call has a time limit.
 """
 
-import contextlib
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -42,8 +41,6 @@ class Checkout:
         if not os.path.isdir(place):  # False for an impossible path too
             raise RunbookError(f"There is no folder {place}.", "Give the path of a git checkout.")
         command.require()
-        with contextlib.suppress(GitFailed):
-            return cls(Path(command.git(place, "rev-parse", "--show-toplevel")), bare=False, slug=slug)
         try:
             bare = command.git(place, "rev-parse", "--is-bare-repository") == "true"
             top = command.git(place, "rev-parse", "--absolute-git-dir" if bare else "--show-toplevel")

@@ -163,7 +163,7 @@ def judge(run: WorkflowRun | None, jobs: Sequence[WorkflowJob], head: str, wrong
     if run.conclusion not in _BAD:
         sentence = f"waiting for a person: {name} ended with the conclusion {run.conclusion!r}"
         return status("unknown", sentence, Next(f"Open {run.url}"))
-    bad = sorted({job.name for job in status("failed", "").bad_jobs})
+    bad = sorted({job.name for job in jobs if job.conclusion in _BAD_JOB})
     sentence = f"waiting for a person: {name} failed ({join_first(bad, _MOST_NAMES) or 'no failed job'})"
     advice = (
         f"{notebooks.GOLDEN_VALUES} refreshes the values that drifted, and {notebooks.BROKEN_TESTS} triages the other "
