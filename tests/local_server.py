@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Thread
@@ -112,28 +111,6 @@ class ApiError(HTTPException):
 def not_found() -> ApiError:
     """Return the error for an object that does not exist or that the caller may not see."""
     return ApiError(404, "Not Found")
-
-
-class Storage:
-    """Files at unguessable URLs that need no token.  Only the newest 64 are kept."""
-
-    def __init__(self) -> None:
-        self._files: dict[str, tuple[float, bytes, str]] = {}
-
-    def put(self, name: str, media_type: str, data: bytes, expires: float) -> str:
-        """Store a file until a moment of the forge's clock, and return its path."""
-        path = f"{STORAGE}{secrets.token_hex(16)}/{name}"
-        self._files[path] = expires, data, media_type
-        for old in list(self._files)[:-64]:
-            del self._files[old]
-        return path
-
-    def get(self, request: Request, now: float) -> Response:
-        """Return the file or the requested range; 403 for a URL that is no longer valid."""
-        expires, data, media_type = self._files.get(request.path, (0.0, b"", ""))
-        if now > expires:
-            return Response("<Error><Code>AuthenticationFailed</Code></Error>", 403, content_type="application/xml")
-        return file_response(request, data, media_type)
 
 
 class _QuietHandler(WSGIRequestHandler):

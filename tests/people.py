@@ -24,15 +24,7 @@ ACTIONS_BOT = PracticeAccount("github-actions[bot]", "github-actions", bot=True)
 ACCOUNTS.update({account.login: account for account in (STRANGER, COPY_PR_BOT, ACTIONS_BOT)})
 
 _COMMAND = re.compile(r"/ok(?:ay)? to test(?:\s+(?P<sha>\S+))?")
-_DRAFT = (
-    "This PR has been automatically converted to **draft** because all PRs must start as drafts.\n\n"
-    "When you are ready for review, click **Ready for Review** to begin the review process."
-)
-_ERRORS = {
-    "E1": "The command needs the full id of the commit to test: `/ok to test <commit id>`.",
-    "E2": "The commit id is not that of the latest commit of this pull request.",
-    "E3": "Only people with write access to this repository can authorize its workflows.",
-}
+_DRAFT = "This PR has been automatically converted to **draft** because all PRs must start as drafts."
 _LONGEST_BODY = 65536  # characters
 
 
@@ -141,7 +133,7 @@ class PeopledForge(PracticeForge):
             error = error if self.account.may_write else "E3"
             if error:
                 told = f"@{self.account.login}, there was an error processing your request: `{error}`"
-                self.say(ticket, COPY_PR_BOT.login, f"{told}\n\n{_ERRORS[error]}")
+                self.say(ticket, COPY_PR_BOT.login, told)
             else:
                 self.start_run(ticket)
 

@@ -1,9 +1,10 @@
 """The workflow runs, jobs, artifacts and deployments of the forge's API."""
 
 import hashlib
+import secrets
 from datetime import datetime
 
-from local_server import ApiError, json_response
+from local_server import STORAGE, ApiError, json_response
 from people import COPY_PR_BOT
 from werkzeug.wrappers import Response
 
@@ -13,8 +14,7 @@ from runbook_lib.practice.runs import ARTIFACTS, StoredFile
 from runbook_lib.practice.store import Record
 from runbook_lib.world.github.models import Artifact
 
-#: Seconds for which a download URL is valid, and an artifact is kept.
-_ADDRESS_LIFETIME, _LIFETIME = 60.0, 90 * 86400.0
+_LIFETIME = 90 * 86400.0  # of an artifact, in seconds
 
 
 def _list_runs(call: ApiCall) -> Response:
@@ -64,10 +64,11 @@ def _download_log(call: ApiCall, job_id: int) -> Response:
 
 
 def _redirect_to_storage(call: ApiCall, name: str, media_type: str, file: StoredFile) -> Response:
-    """Return a redirect to the storage, where the file is available for a short time without a token."""
+    """Return a redirect to the storage, where the file is available without a token."""
     if not file.data:
         raise ApiError(410, "Artifact has expired")
-    path = call.hub.storage.put(name, media_type, file.data, call.hub.clock() + _ADDRESS_LIFETIME)
+    path = f"{STORAGE}{secrets.token_hex(16)}/{name}"
+    call.hub.storage[path] = file.data, media_type
     return Response(status=302, headers={"Location": call.hub.address + path})
 
 

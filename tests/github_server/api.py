@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
-from local_server import ApiError, Storage, json_response
+from local_server import ApiError, json_response
 from people import PeopledForge
 from werkzeug.wrappers import Request, Response
 
@@ -24,10 +24,10 @@ class Route(NamedTuple):
 
 
 class ServedForge(PeopledForge):
-    """A practice forge that answers at ``address``; ``storage`` has the files that were asked for."""
+    """A practice forge that answers at ``address``; ``storage`` has the files that were asked for, by their paths."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        self.address, self.storage = "", Storage()
+        self.address, self.storage = "", dict[str, tuple[bytes, str]]()
         super().__init__(*args, **options)
         self.private, self.has_issues = False, True
 

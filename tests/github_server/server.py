@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import token_rights
-from local_server import STORAGE, ApiError, LoopbackServer, NumberConverter, json_response, not_found
+from local_server import STORAGE, ApiError, LoopbackServer, NumberConverter, file_response, json_response, not_found
 from people import InvalidRequest
 from token_rights import TOKENS, Token
 from werkzeug.exceptions import HTTPException
@@ -148,7 +148,7 @@ class Forge:
         try:
             with self.hub.store.transaction():
                 if request.path.startswith(STORAGE):
-                    return self.hub.storage.get(request, self.hub.clock())
+                    return file_response(request, *self.hub.storage[request.path])
                 response = self._answer_api(request)
         except PracticeRefusal as error:
             return ApiError(error.status, error.message).get_response()

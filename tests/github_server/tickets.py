@@ -96,11 +96,7 @@ def _search(call: ApiCall) -> Response:
     query = re.fullmatch(r'repo:(\S+) is:issue is:open "([^"]+)"', call.request.args.get("q", ""))
     if query is None or query[1] != call.hub.repository:
         raise InvalidRequest("practice does not support this search")
-    matches = []
-    for ticket in call.hub.tickets():
-        text = f"{ticket.title}\n{ticket.body or ''}".lower()
-        if not ticket.base_ref and ticket.state == "open" and query[2].lower() in text:
-            matches.append(ticket)
+    matches = [call.hub.ticket(issue.number) for issue in call.hub.search_issues(query[2])[::-1]]
     return call.page(
         matches, lambda ticket: shapes.search_result(call.hub, ticket), "items",
         incomplete_results=False, search_type="lexical",

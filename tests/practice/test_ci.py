@@ -14,9 +14,7 @@ from runbook_lib.world.git.blobs import read_blobs
 
 OLD = seed.main()
 NEW = OLD | {"docker/.ngc_version.dev": "nvcr.io/nvidia/pytorch:26.04-py3\n"}
-LATER = OLD | {"docker/.ngc_version.dev": "nvcr.io/nvidia/pytorch:26.06-py3\n"}
 BUMP = ci.Inputs(NEW, OLD, ("Run functional tests",))
-UNIT = "tests/unit_tests/models/test_practice.py"
 
 
 def ends(inputs: ci.Inputs) -> dict[str, str]:
@@ -72,23 +70,6 @@ def test_parts_that_need_a_failed_job_are_skipped(broken: str, skipped: str, mon
     assert not [job.name for job in planned if job.kind == "functional" and job.platform]
     assert len({(job.name, job.platform) for job in planned}) == len(planned)
     assert ci.retry(planned, 2.0)[-1].conclusion == "failure"
-
-
-def test_each_image_has_its_script() -> None:
-    common = {
-        "gpt/gpt3_mcore_te_tp1_pp1": "drift", "gpt/gpt3_mcore_te_tp4_pp1_long": "hang",
-        "moe/gpt3_moe_mcore_te_ep8": "drift", "moe/gpt3_moe_mcore_tp2_ep4_memory": "memory",
-        "mimo/mimo_vlm_tp1": "nccl",
-    }  # fmt: skip
-    assert ends(BUMP) == {**common, "hybrid/hybrid_mr_tp2_cp2": "regression"}
-    assert ends(replace(BUMP, files=OLD)) == {"moe/gpt3_moe_mcore_tp2_ep4_memory": "memory"}
-    hidden = replace(BUMP, files=LATER)
-    assert ends(hidden) == {"tests/unit_tests/models/": "unit"}
-    marked = replace(BUMP, files=LATER | {UNIT: f"@pytest.mark.flaky_in_dev\n{OLD[UNIT]}"})
-    assert ends(marked) == {
-        **common, "moe/gpt3_moe_mcore_te_ep8": "expired", "hybrid/hybrid_mr_tp2_cp2": "slower",
-        "gpt/gpt_dynamic_inference_tp1_583m": "throughput",
-    }  # fmt: skip
 
 
 def test_refreshed_values_pass_and_what_was_flaky_passes_in_the_next_attempt() -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from bumping import git
 
 from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import Refused, RunbookError
@@ -26,10 +27,6 @@ for number in range(20):
 """
 
 
-def git(*args: str) -> str:
-    return subprocess.run(["git", *args], check=True, capture_output=True, text=True).stdout.strip()
-
-
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "state/practice"
@@ -40,11 +37,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_new_world_is_a_clean_checkout_with_its_remote(home: Path) -> None:
     new = open_world()
     assert new.checkout == home / "Megatron-LM"
-    inside = ("-C", str(new.checkout))
-    assert git(*inside, "status", "--porcelain", "--branch") == "## main...origin/main"
-    assert git(*inside, "remote", "get-url", "origin") == str(home / "remote.git")
-    assert git(*inside, "ls-files") == "\n".join(template.main())
-    branches = git(*inside, "branch", "-r", "--format=%(refname:short)").split()
+    assert git(new.checkout, "status", "--porcelain", "--branch") == "## main...origin/main"
+    assert git(new.checkout, "remote", "get-url", "origin") == str(home / "remote.git")
+    assert git(new.checkout, "ls-files") == "\n".join(template.main())
+    branches = git(new.checkout, "branch", "-r", "--format=%(refname:short)").split()
     assert sorted(branches)[1:] == ["origin/core_r0.1.0", "origin/dev", "origin/main"]
     assert home.stat().st_mode & 0o777 == 0o700
 
@@ -81,7 +77,7 @@ open_world()
 """
     assert subprocess.run([sys.executable, "-c", die], cwd=ROOT, check=False).returncode == -signal.SIGKILL
     assert (home / "Megatron-LM").exists()
-    assert git("-C", str(open_world().checkout), "status", "--porcelain") == ""
+    assert git(open_world().checkout, "status", "--porcelain") == ""
 
 
 def test_what_a_killed_process_had_written_is_there(home: Path) -> None:
@@ -149,9 +145,9 @@ def test_why_reads_the_run_that_a_page_shows(capsys: pytest.CaptureFixture[str])
 def test_the_pages_that_urls_name_are_written_and_copied(tmp_path: Path) -> None:
     world = open_world()
     forge = world.forge()
-    git("-C", str(world.checkout), "push", "-q", "origin", "origin/main:refs/heads/x")
-    git("-C", str(world.checkout), "commit", "-q", "--allow-empty", "-m", "<b>bold</b>")
-    git("-C", str(world.checkout), "push", "-q", "-f", "origin", "HEAD:refs/heads/x")
+    git(world.checkout, "push", "-q", "origin", "origin/main:refs/heads/x")
+    git(world.checkout, "commit", "-q", "--allow-empty", "-m", "<b>bold</b>")
+    git(world.checkout, "push", "-q", "-f", "origin", "HEAD:refs/heads/x")
     pull = forge.open_pull("<i>title</i>", "practice:x", "main", "<script>alert(1)</script>")
     forge.comment(pull.number, f"/ok to test {pull.head_sha}")
     world.begin_command()
