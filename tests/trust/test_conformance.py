@@ -1,13 +1,10 @@
 """What we send to GitHub and what the practice forge answers, held against GitHub's own description of its API."""
 
-from pathlib import Path
-
 import described
 import pytest
 import token_rights
 from github_server import server
-from token_rights import Token
-from whole_bump import Exchange, playing, undisturbed
+from whole_bump import Exchange, undisturbed
 
 from runbook_lib.bump import preflight
 
@@ -45,14 +42,3 @@ def test_a_complete_bumps_messages_satisfy_githubs_description() -> None:
     assert done.found.missing == ()
     assert judged(done.exchanges) == []
     assert {*needs(done.exchanges), "metadata=read"} == {*preflight.PERMISSIONS}
-
-
-def test_the_least_token_begins_a_bump_of_a_private_repository(tmp_path: Path) -> None:
-    """There it is asked what it may read, by one request for each permission."""
-    with playing(tmp_path, {"GITHUB_TOKEN": "this"}) as played:
-        played.at.served.issue_token("this", Token.fine_grained(*preflight.PERMISSIONS))
-        played.at.served.make_private(True)
-        for name in ("00-preflight", "03-open-pr", "04-run-ci"):
-            played.play(name)
-        assert [it for it in played.at.github().comments(10) if it.body.startswith("/ok to test")]
-    assert judged(played.exchanges) == []

@@ -79,7 +79,7 @@ class Played:
 
 
 @contextmanager
-def playing(home: Path, env: Mapping[str, str] | None = None) -> Iterator[Played]:
+def playing(home: Path) -> Iterator[Played]:
     """A practice environment of its own, reached by the environment as a real one is."""
     with world(home) as at, closing(RegistryServer()) as images, pytest.MonkeyPatch.context() as patch:
         played = Played(at)
@@ -95,8 +95,7 @@ def playing(home: Path, env: Mapping[str, str] | None = None) -> Iterator[Played
         patch.setattr(Forge, "answer", heard)
         for name, value in {
             "GITHUB_API_URL": at.served.url, "GITHUB_TOKEN": "practice-token", "RUNBOOK_REGISTRY": images.url,
-            "RUNBOOK_AUDIT": str(home / "audit"),
-            "RUNBOOK_PRACTICE_HOME": str(home / "practice"), **(env or {}),
+            "RUNBOOK_AUDIT": str(home / "audit"), "RUNBOOK_PRACTICE_HOME": str(home / "practice"),
         }.items():  # fmt: skip
             patch.setenv(name, value)
         patch.delenv("GITLAB_URL", raising=False)
