@@ -1,9 +1,8 @@
 """The notification that a run has changed its bump's state."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 from runbook_lib.record.archive import read_records
 from runbook_lib.record.run_file import Identity
@@ -17,17 +16,13 @@ _EVENTS: Mapping[str, Event] = {"waiting": "waiting", "ready": "ready", "failed"
 def after_run(folder: Path) -> str:
     """Notify if the run with this record has changed its bump's state; return a warning, if any."""
     runs = read_records(folder.parent).readable
-    earlier = [run for run in runs if run["id"] != folder.name]
     status = bump_status(folder.parent, runs)
+    before = bump_status(folder.parent, [run for run in runs if run["id"] != folder.name])
     event = _event(status)
-    if status is None or event is None or event == _event(_status(folder.parent, earlier)):
+    if status is None or event is None or event == _event(before):
         return ""
-    identity = Identity(status.repository, status.base, status.image_type, status.tag, status.practice)
-    return notify(event, asdict(identity), status.sentence, next_action=commands.text(status.next), links=status.links)
-
-
-def _status(bump: Path, runs: Sequence[Mapping[str, Any]]) -> BumpStatus | None:
-    return bump_status(bump, runs) if runs else None
+    bump = {each.name: getattr(status, each.name) for each in fields(Identity)}
+    return notify(event, bump, status.sentence, next_action=commands.text(status.next), links=status.links)
 
 
 def _event(status: BumpStatus | None) -> Event | None:

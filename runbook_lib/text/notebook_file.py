@@ -28,16 +28,10 @@ class Parameter:
 
 @dataclass(frozen=True)
 class NotebookSource:
-    """A stored notebook.  ``step`` is its name in this runbook, None for a foreign notebook.
+    """A stored notebook.  ``step`` is its name in this runbook, None for a foreign notebook."""
 
-    ``is_long`` marks a notebook whose cells may take hours, such as those that run a build.
-    """
-
-    path: Path
-    content: bytes
     step: str | None
     parameters: tuple[Parameter, ...]
-    is_long: bool = False
 
     @classmethod
     def read(cls, path: Path) -> "NotebookSource":
@@ -52,16 +46,11 @@ class NotebookSource:
             cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
             tagged = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
             texts = ["".join(cell["source"]) for cell in tagged[:1]]
-            step, is_long = metadata.get("step"), metadata.get("long") is True
+            step = metadata.get("step")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise RunbookError(f"{path} could not be read: it is not a Jupyter notebook of format 4.") from error
         parameters = _declared(texts[0], path) if texts and step else ()
-        return cls(path, content, step, parameters, is_long)
-
-    @property
-    def name(self) -> str:
-        """The name of the file without its suffix, such as ``01-github-pin``."""
-        return self.path.name.removesuffix(".ipynb")
+        return cls(step, parameters)
 
 
 def is_ours(path: Path) -> bool:

@@ -45,7 +45,7 @@ DEFAULTS = {
 
 
 def test_uses_the_declared_defaults(source: NotebookSource) -> None:
-    assert source.name == source.step == "01-pin"
+    assert source.step == "01-pin"
     assert {each.name: each.default for each in source.parameters} == DEFAULTS
 
 
@@ -64,7 +64,7 @@ def test_uses_the_declared_defaults(source: NotebookSource) -> None:
 def test_values_of_the_declared_type_are_taken(
     source: NotebookSource, given: dict[str, Any], resolved: dict[str, Any]
 ) -> None:
-    found = resolve(source.name, source.parameters, given)
+    found = resolve("01-pin", source.parameters, given)
     assert found == resolved
     assert [type(found[name]) for name in resolved] == [type(value) for value in resolved.values()]
 
@@ -105,7 +105,7 @@ def test_anything_else_is_refused_with_the_form_to_use(
 def test_a_notebook_without_parameters_takes_none(tmp_path: Path) -> None:
     plain = NotebookSource.read(notebook(tmp_path / "a.ipynb", "", runbook={"step": "a"}))
     with pytest.raises(BadParameter, match="takes no parameters"):
-        resolve(plain.name, plain.parameters, {"tag": "x"})
+        resolve("a", plain.parameters, {"tag": "x"})
 
 
 @pytest.mark.parametrize(

@@ -55,11 +55,11 @@ def checkout(tmp_path: Path) -> Checkout:
 
 @NAME
 def test_a_parameter_is_a_value_and_never_code(name: str) -> None:
-    for source in NOTEBOOKS.values():
+    for step, source in NOTEBOOKS.items():
         texts = {parameter.name: name for parameter in source.parameters if parameter.type is str}
         for given in (texts, {"tag": name} if "tag" in texts else {}):
-            resolve(source.name, source.parameters, given)
-            notebook = load_notebook_node(str(source.path))
+            resolve(step, source.parameters, given)
+            notebook = load_notebook_node(str(ROOT / "runbooks" / f"{step}.ipynb"))
             if given:
                 notebook = parameterize_notebook(notebook, dict(given), kernel_name="python3", language="python")
             injected = [cell for cell in notebook.cells if "injected-parameters" in cell.metadata.get("tags", ())]
