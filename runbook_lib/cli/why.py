@@ -74,7 +74,8 @@ def _lines(document: dict[str, object]) -> Iterator[str]:
             yield f"  {title}:"
             for clue in clues[:4]:
                 rule = f"  [{clue['rule']}]" if clue["rule"] else ""
-                yield f"    {clue['file']}:{clue['line']}: {clue['text'].strip()[:160]}{rule}"
+                place = f"{clue['file']}:{clue['line']}" if clue["line"] else clue["file"]
+                yield f"    {place}: {clue['text'].strip()[:160]}{rule}"
     for advice in document["advice"] if isinstance(document["advice"], list) else ():
         yield textwrap.fill(advice, 116, initial_indent="  next: ", subsequent_indent="        ")
     if "history" in document:
