@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import executing as run
@@ -60,7 +61,8 @@ class World:
         folder.mkdir()
         record = Recorder("slurm-verify", facts.branch.bump, folder)
         plan = SlurmVerify("", jobs="cancel" if cancel else "", wait=wait).plan(facts, facts.branch.bump)
-        outside = Outside(self.checkout, None, record, sleep=lambda _: time.sleep(0.2))
+        services = SimpleNamespace(sleep=lambda _: time.sleep(0.2))
+        outside = Outside(self.checkout, None, record, services)  # type: ignore[arg-type]
         carry_out(record, plan, outside, shown.append)
         self.shown = "".join(view.text for view in shown if hasattr(view, "text"))
         outcomes = {outcome.job.entry.test.case: outcome for outcome in read_outcomes(facts)} if facts.tests else {}

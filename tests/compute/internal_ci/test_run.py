@@ -370,7 +370,7 @@ def test_a_build_that_fails_is_explained(at: At, monkeypatch: pytest.MonkeyPatch
     ]
     at.gitlab.fail("GET", f"/pipelines/{facts.progress.pipeline.id}/jobs$", 200, jobs, times=30)
     if log:
-        monkeypatch.setattr(at.practised, "log", lambda _: StoredFile(lambda: log))
+        monkeypatch.setattr(at.practised, "log", lambda _: StoredFile(log))
     result = at.run()
     assert result is not None
     assert result.state == "failed"
