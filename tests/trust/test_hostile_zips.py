@@ -98,7 +98,7 @@ ARCHIVES: dict[str, Callable[[], bytes]] = {
     "backslashes": lambda: zipped((f"..\\..\\{GOLDEN}", VALUES)),
     "symbolic link": lambda: zipped((GOLDEN, b"/etc/passwd"), (LOG, b"/etc/passwd"), change=mode(stat.S_IFLNK | 0o777)),
     "twice": lambda: both((GOLDEN, b"{}"), (LOG, b"")),
-    "overlapping": lambda: overlapping(2000, 20 * 2**20),
+    "overlapping": lambda: overlapping(200, 2 * 2**20),
     "overlapping a little": lambda: overlapping(2, 1000),
     "encrypted": lambda: poked(8, b"\x01\x00", local=6),
     "unknown compression": lambda: poked(10, b"\x63\x00", local=8),
