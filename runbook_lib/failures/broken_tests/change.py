@@ -71,16 +71,16 @@ class QuarantineChange:
             text = quarantine.mark(path, text, target, issue, review_date())
         return quarantine.unmark(path, text, self.reenabled)
 
-    @property
-    def warnings(self) -> list[str]:
-        """A sentence for each row that covers more than the named tests."""
-        tests, named = (*self.issues, *self.reenabled), []
+    def require_own_rows(self) -> None:
+        """Raise Refused for a row that covers more than the named tests: what passes would leave CI with it."""
+        tests = (*self.issues, *self.reenabled)
         for row in self.files.rows if self.edits else ():
             if any(test.is_of(row) for test in tests) and (also := quarantine.also_covered(row, tests)):
-                named.append(
-                    f"The row of {row.case} in {row.recipe}:{row.line} also covers {also}, which change with it."
+                raise Refused(
+                    f"The row of {row.case} in {row.recipe}:{row.line} also covers {also}. Give this platform a row of "
+                    "its own first, or name the others too.",
+                    "whole-row",
                 )
-        return named
 
     @property
     def summary(self) -> str:

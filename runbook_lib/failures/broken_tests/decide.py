@@ -94,7 +94,11 @@ def decide(failures: Triage, searches: ImageSearches) -> NamedTests:
         issues[target] = tracking.of_failure(github, target, job, run, row, known, **found)
     used += filter(None, (on(decision, Seen(digest(str(target)))) for target, decision in reenable.items()))
     change = QuarantineChange(files, issues, tuple(reenable))
-    warnings += change.warnings
+    whole_row = run.bump.allowed("whole-row")
+    if whole_row is None:
+        change.require_own_rows()
+    elif change.edits:
+        used.append(whole_row)
     ran = passing.look(github, [pull.number] if pull else [], reenable)
     return NamedTests(change, tuple(quarantined), tuple(again), tuple(warnings), tuple(used), ran)
 

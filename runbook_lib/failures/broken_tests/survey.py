@@ -182,9 +182,11 @@ def look(world: World, branch: BumpBranch) -> QuarantineSurvey:
     for target, test in untracked.items():
         issues[target] = tracking.of_quarantined(github, target, own, test.entry.row, test.age)
     change = QuarantineChange(quarantines.files_of(branch, [*reenabled, *untracked]), issues, tuple(reenabled))
+    if own.allowed("whole-row") is None:
+        change.require_own_rows()
     passed = tuple(each for each in ran if each.test in reenabled)
     own_change = OwnChange(branch, bump_pull.head_of(checkout, own), change, passed)
-    return replace(survey, notes=(*survey.notes, *change.warnings), own=own_change)
+    return replace(survey, own=own_change)
 
 
 def _is_own(pull: Pull, branch: BumpBranch) -> bool:

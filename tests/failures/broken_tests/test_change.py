@@ -1,0 +1,31 @@
+"""A change of quarantines: what leaves CI, or returns, is what was named."""
+
+import pytest
+
+from runbook_lib.errors import Refused
+from runbook_lib.failures.broken_tests.change import QuarantineChange
+from runbook_lib.failures.quarantines import GatingFiles
+from runbook_lib.text.recipes.rows import FOLDER
+from runbook_lib.text.recipes.targets import Target
+from runbook_lib.world.conditions.issues import IssueFiled
+
+H100, A100 = (Target("x", platform, "dev", "gpt", "it hangs") for platform in ("dgx_h100", "dgx_a100"))
+ISSUE = IssueFiled("x", "marker", "title", "body", "label")
+
+
+def change(platforms: str, *tests: Target) -> QuarantineChange:
+    row = f"[{{environment: [dev], scope: [mr], platforms: [{platforms}]}}]"
+    text = f"spec:\n  model: gpt\nproducts:\n  - test_case: [x]\n    products: {row}\n"
+    return QuarantineChange(GatingFiles({f"{FOLDER}r.yaml": text}), dict.fromkeys(tests, ISSUE))
+
+
+@pytest.mark.parametrize("own", [change("dgx_h100", H100), change("dgx_h100, dgx_a100", H100, A100)])
+def test_rows_of_the_named_tests_alone_may_change(own: QuarantineChange) -> None:
+    assert own.edits
+    own.require_own_rows()
+
+
+def test_a_row_that_covers_another_platform_needs_a_decision() -> None:
+    with pytest.raises(Refused, match="also covers dev on dgx_a100") as caught:
+        change("dgx_h100, dgx_a100", H100).require_own_rows()
+    assert "whole-row" in str(caught.value)
