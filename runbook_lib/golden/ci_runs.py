@@ -49,10 +49,11 @@ def of_github(
     _require_own(run, name, branch, workflow)
     if not older:
         _require_head(name, run.head_sha, head)
-    source = GoldenSource(name, (), (), lambda upload: github.artifact(upload.id), image_type)
+    jobs = github.jobs(run.id)
+    names = tuple(sorted(job.name for job in failed(jobs)))
+    source = GoldenSource(name, (), (), lambda upload: github.artifact(upload.id), image_type, failed=names)
     if unusable := _unusable(run, image_type, labels):
         return replace(source, unusable=unusable)
-    jobs = github.jobs(run.id)
     tests = functional_tests(jobs)
     if not any(test.state in _RAN for test in tests):
         return replace(source, jobs=tests, unusable=_no_test_ran(jobs))

@@ -69,7 +69,7 @@ class GoldenSource:
     """A finished run: its functional jobs, their uploads, and where to read the files of each upload.
 
     ``second_ci``: where it ran; None for a run of the forge.  ``unusable`` is the reason why none of its values may be
-    used, if any.
+    used, if any.  ``failed`` are the names of all jobs of a run of the forge that failed, unit tests too.
     """
 
     name: str
@@ -80,6 +80,7 @@ class GoldenSource:
     second_ci: SecondCi | None = field(default=None, repr=False)
     unusable: str = ""
     problems: tuple[CollectionProblem, ...] = ()
+    failed: tuple[str, ...] = ()
 
     @property
     def gitlab(self) -> bool:

@@ -10,6 +10,7 @@ CI does.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from runbook_lib.decisions import DANGERS, DIVERGENCE, LOST, SLOWER
 from runbook_lib.golden.form import STOPPED, Judgement, ReviewReason, Verdict, examine
@@ -42,14 +43,9 @@ class Verdicts:
     missing: str = ""
 
     @property
-    def waiting(self) -> dict[str, tuple[Group, ...]]:
-        """The groups that nobody has accepted, by file; their files are not written."""
-        groups: dict[str, tuple[Group, ...]] = {}
-        for group in self.groups:
-            if not group.accepted:
-                for file in group.files:
-                    groups[file] = (*groups.get(file, ()), group)
-        return groups
+    def waiting(self) -> frozenset[str]:
+        """The files of groups that nobody has accepted; they are not written."""
+        return frozenset(chain.from_iterable(group.files for group in self.groups if not group.accepted))
 
     @property
     def stopped(self) -> tuple[Judgement, ...]:
@@ -64,7 +60,7 @@ class Verdicts:
     @property
     def blocked(self) -> frozenset[str]:
         """The files that wait for a person or another run, by themselves or with their group."""
-        return frozenset(file.file for file in self.stopped) | self.waiting.keys()
+        return frozenset(file.file for file in self.stopped) | self.waiting
 
     def danger(self, group: Group) -> str:
         """Return the danger of accepting a group, from its files; empty if there is none."""
@@ -90,7 +86,7 @@ class Verdicts:
     @property
     def open(self) -> bool:
         """Return True if a person, or another run, must decide something."""
-        return bool(self.waiting or self.stopped)
+        return bool(self.blocked)
 
 
 def judge(

@@ -168,9 +168,8 @@ def _of_github(state: PullRequestState, github: Forge, named: str | WorkflowRun)
         older=_may_be_older(bump, run.id),
         workflow=bump.repository.ci.workflow or WORKFLOW,
     )
-    failed = tuple(sorted(job.name for job in ci_runs.failed(github.jobs(run.id))))
     return ChosenRun(
-        state, source, url=run.url, number=run.id, tested=run.head_sha, failed=failed,
+        state, source, url=run.url, number=run.id, tested=run.head_sha, failed=source.failed,
         older=run.head_sha != head, named=isinstance(named, str), attempt=run.attempt,
     )  # fmt: skip
 
