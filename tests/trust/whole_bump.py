@@ -4,7 +4,9 @@ The code cells of the notebooks are run as they stand, one after the other, with
 three seconds a notebook, and the forge's clock is ours here.
 """
 
+import atexit
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -149,7 +151,9 @@ class Done:
 @cache
 def undisturbed() -> Done:
     """Once per process."""
-    with tempfile.TemporaryDirectory(prefix="undisturbed-") as home, playing(Path(home, "home")) as played:
+    folder = tempfile.mkdtemp(prefix="undisturbed-")
+    atexit.register(shutil.rmtree, folder)  # its records are looked at once more when this process ends
+    with playing(Path(folder, "home")) as played:
         found = whole(played)
         return Done(played.exchanges, held(played), found)
 
