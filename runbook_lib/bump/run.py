@@ -145,6 +145,11 @@ def _conclude(step: Recorder, plan: Plan[World], results: Sequence[Result]) -> N
     would = [result.condition for result in results if result.state == "would be made"]
     for condition in would:
         step.would(condition.sentence, publish=condition.leaves_machine)
+    waits = next((result for result in results if result.state == "waits"), None)
+    if waits and not bump.apply:  # what follows is part of the preview
+        for result in results[results.index(waits) + 1 :]:
+            if result.condition.leaves_machine:
+                step.would(f"{result.condition.sentence} (after: {waits.condition.sentence})", publish=True)
     waiting, first = plan.waiting, next((each for each in results if each.state in ("waits", "would be made")), None)
     if would:
         actions = f"would {'; '.join(each.sentence for each in would)}"

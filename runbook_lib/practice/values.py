@@ -43,12 +43,17 @@ def remeasure(text: str, how: Mapping[str, Any], seed: str) -> str:
     """
     found, chance = _metrics(text), random.Random(seed)
     for name, metric in found.items():
-        if name == "throughput":
-            found[name] = [round(value * how.get(name, 1.0), 6) for value in metric]
+        if name == "throughput" and isinstance(metric, list):
+            found[name] = [_scaled(value, how.get(name, 1.0)) for value in metric]
         elif isinstance(metric, dict) and "values" in metric:
             factors = _factors(name, len(metric["values"]), how, chance)
-            metric["values"] = {step: round(value * next(factors), 5) for step, value in metric["values"].items()}
+            metric["values"] = {step: _scaled(value, next(factors)) for step, value in metric["values"].items()}
     return json.dumps(found, indent=4) if found else text
+
+
+def _scaled(value: Any, factor: float) -> Any:
+    """Return a number at another level; what real files hold besides, such as ``"nan"``, stays."""
+    return round(value * factor, 5) if isinstance(value, int | float) else value
 
 
 def _factors(name: str, steps: int, how: Mapping[str, Any], chance: random.Random) -> Iterator[float]:
