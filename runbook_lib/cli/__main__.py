@@ -31,7 +31,7 @@ Examples, first a bump in practice on this machine:
   runbook run bump -p tag 26.05-py3 -p wait True
   runbook review 26.05-py3
   runbook status
-  runbook check ~/Megatron-LM --ref main --ref 'core_r*'
+  runbook check ~/Megatron-LM --ref main --ref 'origin/core_r*'
 
 `runbook COMMAND --help` shows the options and an example of a command."""
 

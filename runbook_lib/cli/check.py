@@ -17,7 +17,7 @@ _PINS = """Whose pins: megatron-lm, megatron-bridge, ml-containers, or the path 
 own file, else the repository of its remote)."""
 
 
-@command("check ~/Megatron-LM --ref main --ref 'core_r*'")
+@command("check ~/Megatron-LM --ref main --ref 'origin/core_r*'")
 @click.argument("repo", default=".")
 @click.option("--ref", "refs", multiple=True, help=_REF)
 @click.option("--strict", is_flag=True, help=_STRICT)

@@ -1,7 +1,8 @@
 """Decisions on many files together: a shift of times or memory, a common change of losses, or a loss of data.
 
 What most tests of a platform share is one decision: at least COMMON of them, and more than half.  The shift of a
-platform is the median of its changes; a test is judged by its deviation from it.
+platform's times or memory is the median of its changes.  Each test is judged by its deviation from it, so a shift
+beyond SHIFT_LIMIT is always a decision.
 """
 
 import math
@@ -109,12 +110,9 @@ def split(judgements: Iterable[Judgement], model: NoiseModel) -> tuple[list[Grou
             spread *= len(changes) / (len(changes) + _OF_TESTS)
         for file, change in changes.items():
             deviations[file, metric] = Deviation(change - shift, math.hypot(model.scale(file, metric), spread), shift)
-        if metric != "num-zeros":
-            moved = [change for change in changes.values() if change * shift > 0]
-            far = sum(abs(change) > math.log1p(SHIFT_LIMIT) for change in moved)
-            if _is_common(far, len(changes)):
-                files, ratio = tuple(sorted(changes)), math.exp(shift)
-                groups.append(Group(platform, "", metric, ratio, files, len(files), len(moved)))
+        if metric != "num-zeros" and abs(shift) > math.log1p(SHIFT_LIMIT):  # no test is judged by it again
+            files, moved = tuple(sorted(changes)), sum(change * shift > 0 for change in changes.values())
+            groups.append(Group(platform, "", metric, math.exp(shift), files, len(files), moved))
     return groups, deviations
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from lab import ROOT, Lab, Tab, until
-from playwright.sync_api import Browser, BrowserContext, sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -93,18 +93,11 @@ def lab(server: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     server.clean()
 
 
-@pytest.fixture(scope="session")
-def window(browser: Browser) -> Iterator[BrowserContext]:
-    """One for all tests, which so load JupyterLab's program once."""
-    with browser.new_context(viewport={"width": 1280, "height": 2000}) as context:
-        yield context
-
-
 @pytest.fixture
-def tab(lab: Lab, window: BrowserContext) -> Iterator[Tab]:
-    """A new tab, that asks nobody but the server for anything."""
-    opened = Tab(lab, window.new_page())
+def tab(lab: Lab, browser: Browser) -> Iterator[Tab]:
+    """A new window, that asks nobody but the server for anything."""
+    context = browser.new_context(viewport={"width": 1280, "height": 2000})
+    opened = Tab(lab, context.new_page())
     yield opened
-    for page in window.pages:
-        page.close()
+    context.close()
     assert opened.away == []

@@ -30,6 +30,10 @@ _SHOWS = """([parts, says]) => {
   const texts = [...(form?.querySelectorAll(parts) ?? [])].map(it => it.innerText.replace(/\\s+/g, " ").trim());
   return texts.some(it => it && it.includes(says)) && !form.querySelector(".runbook-progress").innerText.trim();
 }"""
+#: What an earlier press has shown is no answer to the next one, and stays until the kernel has noticed the press.
+_FORGET = """parts => document.querySelectorAll(parts).forEach(
+  it => it.querySelector(".widget-html-content")?.replaceChildren()
+)"""
 _AXE = ROOT / "environment/.components/axe/node_modules/axe-core/axe.min.js"
 
 
@@ -169,7 +173,9 @@ class Tab:
 
     def press(self, name: str, shows: str, *, says: str = "") -> str:
         """Press a button, wait until a part of the form shows something, and return that."""
-        self.enabled(name).click()
+        button = self.enabled(name)
+        self.page.evaluate(_FORGET, self.parts(shows))
+        button.click()
         return self.wait(shows, says)
 
     def wait(self, shows: str, says: str = "") -> str:

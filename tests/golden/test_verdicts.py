@@ -71,6 +71,13 @@ def test_a_shift_of_a_platform_is_one_decision(ratios, groups):
         assert verdicts.open
 
 
+@pytest.mark.parametrize("slower", range(1, 8))
+@pytest.mark.parametrize("as_before", range(8))
+def test_however_many_tests_are_slower_none_is_refreshed_unseen(slower, as_before):
+    verdicts = judge_all(files([1.25] * slower + [1.0] * as_before))
+    assert {name(number) for number in range(slower)} <= verdicts.blocked
+
+
 def test_platforms_and_environments_are_separate():
     judged = files(near(1.5, 12)) + files(near(1.0, 12), platform="dgx_gb200")
     judged += files(near(1.5, 12), platform="dgx_a100", environment="lts")

@@ -1,4 +1,4 @@
-"""The contributions of a notebook to its record."""
+"""What a notebook adds to its record."""
 
 import json
 from collections.abc import Callable
