@@ -75,7 +75,7 @@ for letter in text: sys.stderr.write(letter); sys.stderr.flush()
 for line in text.splitlines(): print(line, flush=True); print(f"a '{line}'", file=sys.stderr, flush=True)
 os.write(1, text.encode() + b"\n"); os.write(2, text.encode() + b"\n")
 subprocess.run(["sh", "-c", 'echo "$1"; echo "$1" >&2', "sh", text])
-subprocess.run(["sh", "-c", 'printf %s "$1"; sleep 0.3; echo "$2"', "sh", text[:9], text[9:]])
+subprocess.run(["sh", "-c", 'printf %s "$1"; sleep 0.3; echo "$2"', "sh", text[:9], text[9:]]); time.sleep(1)
 busy = subprocess.Popen(["echo", text]); [print('"waiting"', flush=True) for _ in range(9)]; busy.wait(); del busy
 shell.system(f"echo {shlex.quote(text)}")
 shell.run_line_magic("sx", f"echo {shlex.quote(text)}")
@@ -116,7 +116,7 @@ shell.run_cell("sys.exit(text)")
 """.strip().splitlines()
 #: Runs them, each with texts of its own, from a file as ``told``.
 LETTING_OUT = """\
-import base64, html, io, json, logging, os, shlex, subprocess, sys
+import base64, html, io, json, logging, os, shlex, subprocess, sys, time
 from urllib.parse import quote
 import ipywidgets as widgets, pandas
 from comm import create_comm
