@@ -104,8 +104,9 @@ def _old_lines(branch: BumpBranch, pins: Sequence[PinVerdict]) -> dict[str, str]
     What a partial clone lacks is not fetched.  Raises GitFailed if git cannot search.
     """
     sites, checkout = branch.bump.repository.sites, branch.checkout
-    before = lockstep_tags(check_pins(checkout.read(sites.pin_paths, branch.base_commit), sites))
-    tags = set(chain(*before.values())) - set(chain(*lockstep_tags(pins).values()))
+    before = check_pins(checkout.read(sites.pin_paths, branch.base_commit), sites)
+    moved = lockstep_tags(before, branch.bump.image_type)
+    tags = set(chain(*moved.values())) - set(chain(*lockstep_tags(pins).values()))
     if not tags:
         return {}
     options = ["-n", "-I", "-z", "--fixed-strings", "--full-name", "--no-recurse-submodules", "--no-color"]
@@ -115,7 +116,7 @@ def _old_lines(branch: BumpBranch, pins: Sequence[PinVerdict]) -> dict[str, str]
         if error.status == 1:  # no line names it
             return {}
         raise
-    known = {(pin.path, pin.line) for pin in pins}
+    known = {(pin.path, pin.line) for pin in (*before, *pins)}
     lines = {}
     for line in listed.split("\n"):
         path, _, rest = line.removeprefix(f"{branch.start}:").partition("\0")
