@@ -72,7 +72,7 @@ class QuarantineChange:
         return quarantine.unmark(path, text, self.reenabled)
 
     def require_own_rows(self) -> None:
-        """Raise Refused for a row that covers more than the named tests: what passes would leave CI with it."""
+        """Raise Refused for a row that covers more than the named tests: passing ones would leave CI, too."""
         tests = (*self.issues, *self.reenabled)
         for row in self.files.rows if self.edits else ():
             if any(test.is_of(row) for test in tests) and (also := quarantine.also_covered(row, tests)):
