@@ -1,7 +1,7 @@
 """The review of the commits on the bump's branch, before they are built on, pushed or tested.
 
-A commit is the runbook's own if it contains exactly the changes that the records say were planned on its parent, or,
-if this archive does not know it, exactly the pin plan for its parent.  An empty commit and a clean merge of the base
+A commit is the runbook's own if the records say that exactly its tree was planned on its parent, or, if this archive
+does not know it, if it contains exactly the pin plan for its parent.  An empty commit and a clean merge of the base
 add nothing.  Every other commit is *foreign*, whatever its author and title.  It is pushed and tested only after a
 person who has read its diff confirms it by its full ID.
 """
@@ -19,6 +19,7 @@ from runbook_lib.decisions import FOREIGN, Decision
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.model import Outcome, Plan, Question
 from runbook_lib.record import archive
+from runbook_lib.text.edits import edited_paths, unapplied
 from runbook_lib.text.lists import capitalized, join_first
 from runbook_lib.text.recipes.file_names import has_values
 from runbook_lib.text.recipes.rows import FOLDER as RECIPES
@@ -37,7 +38,7 @@ _CI_ANSWERS: frozenset[CommitKind] = frozenset({"refresh", "quarantine", "reenab
 OWN_COMMITS = "every commit is the runbook's own or confirmed"
 
 
-#: The kind of each commit that was planned, by its parent and the fingerprint of its changes.
+#: The kind of each commit that was planned, by the IDs of its parent and its tree.
 Recorded = Mapping[tuple[str, str], str]
 
 
@@ -48,7 +49,7 @@ def read_records(records: Path | None) -> Recorded:
         entries = (run.get("inputs") or {}).get("planned_commits")
         for entry in entries if isinstance(entries, list) else ():
             if isinstance(entry, dict):
-                planned[str(entry.get("parent")), str(entry.get("changes"))] = str(entry.get("kind", ""))
+                planned[str(entry.get("parent")), str(entry.get("tree"))] = str(entry.get("kind", ""))
     return planned
 
 
@@ -68,9 +69,9 @@ def only_ci_answers(branch: BumpBranch, pushed: str, tip: str, records: Path | N
 def _is_ci_answer(branch: BumpBranch, commit: Commit, recorded: Recorded) -> bool:
     """Judge a commit by its kind in the records; one that they do not have by the files that it changes."""
     parent = commit.parents[0]
-    changes = commit_changes.tree_changes(branch.checkout, parent, commit.id)
-    if kind := recorded.get((parent, commit_changes.fingerprint(changes))):
+    if kind := recorded.get((parent, commit.tree)):
         return kind in _CI_ANSWERS
+    changes = commit_changes.tree_changes(branch.checkout, parent, commit.id)
     is_pins = set(changes) <= set(branch.bump.repository.sites.paths)
     return not is_pins and all(has_values(path) or path.startswith(f"{RECIPES}/") for path in changes)
 
@@ -211,15 +212,17 @@ def _is_own(branch: BumpBranch, commit: Commit, ids: set[str], recorded: Recorde
         return False
     parent = commit.parents[0]
     changes = commit_changes.tree_changes(checkout, parent, commit.id)
-    if not changes or (parent, commit_changes.fingerprint(changes)) in recorded:
+    if not changes or (parent, commit.tree) in recorded:
         return True
     if not set(changes) <= set(branch.bump.repository.sites.paths):
         return False
     try:
-        plan = plan_commit(branch, parent)
+        edits = plan_commit(branch, parent).edits
+        texts = checkout.read(edited_paths(edits), commit.id)
     except RunbookError:
-        return False  # the pins of its parent cannot be moved
-    return bool(changes == commit_changes.expected_changes(checkout, parent, plan.edits))
+        return False  # the pins of its parent cannot be moved, or a file is too large
+    modes_stay = all(change.mode == change.old_mode for change in changes.values())
+    return modes_stay and changes.keys() <= texts.keys() and not unapplied(edits, texts)
 
 
 def _describe(commit: Commit) -> str:

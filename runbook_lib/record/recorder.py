@@ -94,9 +94,9 @@ class Recorder:
                 is_preview = self.run["mode"] == "preview" and not step["effects"]
                 step["state"] = "previewed" if is_preview else "done"
 
-    def planned_commit(self, parent: str, changes: str, kind: str) -> None:
-        """Announce a commit before creating it: on ``parent``, with changes that have this fingerprint."""
-        planned = [*self.run["inputs"].get("planned_commits", ()), {"parent": parent, "changes": changes, "kind": kind}]
+    def planned_commit(self, parent: str, tree: str, kind: str) -> None:
+        """Announce a commit before creating it: of a tree on ``parent``, both by their IDs."""
+        planned = [*self.run["inputs"].get("planned_commits", ()), {"parent": parent, "tree": tree, "kind": kind}]
         self.keep(Evidence({"planned_commits": planned}))
 
     def effect(self, effect: Effect) -> None:

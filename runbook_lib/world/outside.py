@@ -23,8 +23,8 @@ class Journal(Protocol):
     def steps(self) -> Sequence[Mapping[str, Any]]:
         """The steps of this run so far, as the record has them."""
 
-    def planned_commit(self, parent: str, changes: str, kind: str) -> None:
-        """Note a commit on ``parent`` with changes that have this fingerprint, before a branch has it."""
+    def planned_commit(self, parent: str, tree: str, kind: str) -> None:
+        """Note a commit of a tree on ``parent``, both by their IDs, before a branch has it."""
 
 
 @dataclass

@@ -32,7 +32,6 @@ from runbook_lib.record import decisions
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.recipes.file_names import FOLDER, baseline_of
 from runbook_lib.world import bump_branch
-from runbook_lib.world.git.commit_changes import fingerprint
 
 REGRESSION = "hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json"
 DRIFTED = [
@@ -244,7 +243,7 @@ def test_nothing_is_pushed_while_a_run_is_in_progress(tmp_path: Path) -> None:
         git(at.checkout.path, "switch", "-q", BRANCH)
         step05(at, let_go=True)
         at.now[0] += 30
-        at.step(bump_to()).planned_commit(at.head(), fingerprint({}), "refresh")
+        at.step(bump_to()).planned_commit(at.head(), git(at.checkout.path, "rev-parse", "HEAD^{tree}"), "refresh")
         git(at.checkout.path, "commit", "-qs", "--allow-empty", "-m", TITLE)
         head = git(at.checkout.path, "rev-parse", "HEAD")[:10]
         for allow, starts in (("", "waiting for CI run"), ("push-while-running", f"{head} is pushed")):

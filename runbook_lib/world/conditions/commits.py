@@ -9,7 +9,6 @@ from runbook_lib.errors import Refused
 from runbook_lib.model import Effect
 from runbook_lib.text.edits import Edit, edited_paths, unapplied
 from runbook_lib.world.git.checkout import Checkout
-from runbook_lib.world.git.commit_changes import expected_changes, fingerprint
 from runbook_lib.world.git.commits import create_commit, merged_tree, move_branch, tree_with
 from runbook_lib.world.outside import World
 
@@ -87,8 +86,7 @@ class Committed:
         """Commit the edits.  Raises Refused if the branch or a file has changed since the plan was made."""
         parent = self.tip.require_known(world)
         tree = tree_with(world.checkout, parent, self.edits)
-        changes = fingerprint(expected_changes(world.checkout, parent, self.edits))
-        world.journal.planned_commit(parent, changes, self.kind)
+        world.journal.planned_commit(parent, tree, self.kind)
         return self.tip.advance(world, create_commit(world.checkout, tree, [parent], self.message))
 
 

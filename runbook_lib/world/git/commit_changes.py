@@ -1,19 +1,13 @@
 """Commits and their changes in git's own trees: paths, modes and contents.  Changes nothing."""
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from runbook_lib.text.edits import Edit, edited_paths
-from runbook_lib.world.git.blobs import entries, sizes
+from runbook_lib.world.git.blobs import sizes
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.git.command import GitFailed
 
 #: These override a user's configuration, so that nothing hides a change and none of their programs is run.
 _ALL = ("--no-renames", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none")
-_NO_MODE = "000000"
-_NEW_FILE = "100644"
 #: The limits of a commit's diff; a larger file is only named.
 _MAX_FILES, _MAX_LINES, _MAX_BYTES = 40, 300, 200_000
 
@@ -69,36 +63,6 @@ def tree_changes(checkout: Checkout, parent: str, commit: str) -> dict[str, Tree
         old_mode, mode, old_blob, blob, _ = entry.removeprefix(":").split(" ")
         changes[path] = TreeChange(old_mode, mode, old_blob, blob)
     return changes
-
-
-def expected_changes(checkout: Checkout, parent: str, edits: Sequence[Edit]) -> dict[str, TreeChange]:
-    """Return the changes of a commit on ``parent`` with exactly these edits and unchanged modes."""
-    listed = entries(checkout.path, [(parent, path) for path in edited_paths(edits)])
-    before = {path: (entry.mode, entry.id) for (_, path), entry in listed.items() if entry and entry.path == path}
-    changes = {}
-    nothing = _NO_MODE, "0" * len(parent)
-    for edit in edits:
-        old_mode, old_blob = before.get(edit.path, nothing)
-        mode, _ = before.get(edit.source or edit.path, (_NEW_FILE, ""))
-        if edit.source:
-            changes[edit.source] = TreeChange(before[edit.source][0], _NO_MODE, before[edit.source][1], nothing[1])
-        blob = _blob_id(edit.after, parent)
-        if blob != old_blob:
-            changes[edit.path] = TreeChange(old_mode, mode, old_blob, blob)
-    return changes
-
-
-def _blob_id(text: str, like: str) -> str:
-    """Return the ID of a text stored in git without filters; all IDs in a repository have the length of ``like``."""
-    content = text.encode("utf-8", "surrogateescape")
-    kind = "sha1" if len(like) == 40 else "sha256"
-    return hashlib.new(kind, b"blob %d\0%b" % (len(content), content), usedforsecurity=False).hexdigest()
-
-
-def fingerprint(changes: Mapping[str, TreeChange]) -> str:
-    """Return the sha256 of changes: equal for equal paths, modes and contents, on the same parent."""
-    entries = sorted((path, change.mode, change.blob) for path, change in changes.items())
-    return f"sha256:{hashlib.sha256(json.dumps(entries).encode()).hexdigest()}"
 
 
 def is_clean_merge(checkout: Checkout, commit: Commit) -> bool:

@@ -26,7 +26,6 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM
 from runbook_lib.text import edits
 from runbook_lib.world.git.checkout import Checkout
-from runbook_lib.world.git.commit_changes import expected_changes, tree_changes
 from runbook_lib.world.git.commits import create_commit, tree_with
 
 FOLDER = "tests/functional_tests/launch_scripts/gb200"
@@ -72,7 +71,6 @@ def test_a_script_moves_with_its_mode_and_its_reason_and_back(checkout: Checkout
     assert f"rename from {ACTIVE}\n" in edits.diff([edit])
     start = found.run.branch.start
     made = create_commit(checkout, tree_with(checkout, start, [edit]), [start], "move")
-    assert tree_changes(checkout, start, made) == expected_changes(checkout, start, [edit])
     assert git(checkout.path, "ls-tree", made, FLAKY, ACTIVE).split()[0] == "100755"
     branch: Any = SimpleNamespace(**{**vars(found.run.branch), "start": made})
     (listed,) = quarantines.quarantined_since_fork(branch)
