@@ -17,8 +17,6 @@ from runbook_lib.world.git.blobs import read_blobs
 from runbook_lib.world.git.command import GitFailed
 from runbook_lib.world.machine import files
 
-#: The exit status of `git remote get-url` if there is no remote of that name.
-_NO_REMOTE = 2
 _FETCHED_FROM = re.compile(r"^(\S+)\t(.*) \(fetch\)", re.MULTILINE)
 _SLUG = re.compile(r"(?:^|[/:])(?P<owner>[A-Za-z0-9][A-Za-z0-9-]*)/(?P<name>[A-Za-z0-9._-]+?)(?:\.git)?/?$")
 
@@ -137,9 +135,7 @@ class Checkout:
         """Return the URL of a remote, without credentials; None if there is no such remote."""
         try:
             return command.clean(command.addresses(self.path, remote, push=push)[0])
-        except GitFailed as error:
-            if error.status != _NO_REMOTE:
-                raise
+        except command.NoSuchRemote:
             return None
 
     def base_remote(self) -> str | None:

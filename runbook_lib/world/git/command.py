@@ -6,34 +6,33 @@ import re
 import shlex
 import signal
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.text.sanitize import visible
+from runbook_lib.world.machine.environment import GIT_BINDING
 
-#: Time limits in seconds for local calls and for calls that contact a remote.
-LOCAL_LIMIT = 120.0
-REMOTE_LIMIT = 600.0
+#: Time limits in seconds for calls of this machine, and for those that contact a remote or read many commits' files.
+_LOCAL_LIMIT = 120.0
+_LONG_LIMIT = 600.0
 
-_REMOTE_COMMANDS = frozenset({"fetch", "push", "ls-remote"})
-_SLOW_COMMANDS = _REMOTE_COMMANDS | {"cat-file"}  # which reads the files of many commits
 #: Older versions of git know only the second, which prevents them from fetching too.
 _OFFLINE = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
-#: Set by a git hook that runs this program; they would bind every call to another repository's index.
-_BINDING = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"})
 #: Seconds to let a command of this machine come to its own end: cut short, `read-tree -u` leaves half a tree.
 _LAST_MOMENTS = 3.0
 #: With these, neither git nor programs that it starts prompt or wait for a person.
 NON_INTERACTIVE = {
-    "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", "SSH_ASKPASS_REQUIRE": "never", "GCM_INTERACTIVE": "never",
-    "GIT_EDITOR": "true", "GIT_MERGE_AUTOEDIT": "no", "GPG_TTY": "",
+    "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", "SSH_ASKPASS": "true", "SSH_ASKPASS_REQUIRE": "never",
+    "GCM_INTERACTIVE": "never", "GIT_EDITOR": "true", "GIT_MERGE_AUTOEDIT": "no", "GPG_TTY": "",
 }  # fmt: skip
 _USERINFO = re.compile(r"(?<=://)[^/\s]+@")
 _HOST = re.compile(r"https?://(?:[^/\s]{0,500}@)?(\[[^\]\s]{1,100}\]|[^/:\s\]]{1,255})")
 
 
+#: The exit status of `git remote get-url` if there is no remote of that name.
+_NO_REMOTE = 2
 #: The oldest git with all required features: --path-format, and settings through the environment.
 OLDEST = (2, 31)
 
@@ -85,18 +84,20 @@ def output(
     ``remote`` must be a remote of the repository, or NoSuchRemote is raised: git interprets any other word as a path.
     ``offline``: missing objects are not fetched, by any protocol.  ``index`` is used in place of the repository's.
     """
-    far = arguments[0] in _REMOTE_COMMANDS
-    limit = REMOTE_LIMIT if arguments[0] in _SLOW_COMMANDS else LOCAL_LIMIT
+    limit = _LOCAL_LIMIT if remote is None and arguments[0] != "cat-file" else _LONG_LIMIT
     command = shlex.join(arguments[:3])
     env = _environment() | (_OFFLINE if offline else {})
     if index is not None:
         env["GIT_INDEX_FILE"] = str(index)
-    pairs = list((settings or {}).items())
-    if far:
-        env |= _prepare_remote(place, arguments, remote, env, pairs)
+    configured = dict(settings or {})
+    if remote is not None:
+        used = addresses(place, remote, push=arguments[0] == "push")
+        env |= _without_proxy(used)
+        if not any(address.startswith("http://") for address in used):
+            configured["protocol.http.allow"] = "never"  # no redirect leads from https to plain http
     try:
         process = subprocess.Popen(
-            ["git", "-C", str(place), *arguments], env=env | _configured(pairs), stdin=subprocess.PIPE,
+            ["git", "-C", str(place), *arguments], env=env | _configured(configured), stdin=subprocess.PIPE,
             # Without a controlling terminal neither ssh nor gpg can stop to ask.
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
@@ -111,28 +112,12 @@ def output(
             raise GitFailed(command, f"it took longer than {limit:.0f} seconds and was stopped.") from None
         finally:
             if process.poll() is None:  # a time-out or Ctrl-C: git's own children (ssh, hooks) end with it
-                _end(process, 0.0 if far else _LAST_MOMENTS)
+                _end(process, _LAST_MOMENTS if remote is None else 0.0)
     # A search continues after a file that it cannot read, and its exit status does not show that.
     if process.returncode or (arguments[0] == "grep" and err.startswith(b"error: ")):
         found = out.decode("utf-8", "surrogateescape")
         raise GitFailed(command, _sentence(err.decode("utf-8", "replace") or found), process.returncode, found)
     return out
-
-
-def _prepare_remote(
-    place: Path, arguments: Sequence[str], remote: str | None, env: Mapping[str, str], pairs: list[tuple[str, str]]
-) -> dict[str, str]:
-    """Return the variables for a command that talks to a remote, and add its settings to ``pairs``."""
-    configured = _configuration(place)
-    if remote is not None and not any(key.startswith(f"remote.{remote}.") for key, _ in configured):
-        raise NoSuchRemote(shlex.join(arguments[:3]), f"there is no remote {remote!r}.")
-    keys = {key for key, _ in configured}
-    name = next((word for word in arguments[1:] if f"remote.{word}.url" in keys), None)
-    variables = _not_asking(env, configured) | _without_proxy(env, [*configured, *pairs])
-    used = _used(place, configured, name, push=arguments[0] == "push") if name else []
-    if used and not any(address.startswith("http://") for address in used):
-        pairs.append(("protocol.http.allow", "never"))  # no redirect leads from https to plain http
-    return variables
 
 
 def clean(text: str) -> str:
@@ -141,61 +126,36 @@ def clean(text: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if name not in _BINDING}
+    inherited = {name: value for name, value in os.environ.items() if name not in GIT_BINDING}
     # Without replacements, the objects read are those that a push sends.
     own = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1"}
     return inherited | NON_INTERACTIVE | own
 
 
-def _configuration(place: Path) -> list[tuple[str, str]]:
-    """Return all settings of a folder, names lowercase except between the dots; later ones win."""
-    settings = []
-    for entry in git(place, "config", "--null", "--list").split("\0"):
-        key, _, value = entry.partition("\n")
-        settings.append((key, value))
-    return settings
-
-
-def _not_asking(env: Mapping[str, str], settings: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """Return the variable with the ssh that git would use, in batch mode: it has precedence over the setting."""
-    own = next((value for key, value in reversed(settings) if key == "core.sshcommand"), "")
-    ssh = env.get("GIT_SSH_COMMAND") or own or shlex.quote(env.get("GIT_SSH", "ssh"))
-    return {"GIT_SSH_COMMAND": f"{ssh} -oBatchMode=yes"}
-
-
 def addresses(place: Path, remote: str, *, push: bool) -> list[str]:
-    """Return the addresses of a remote after git's rules (``insteadOf``) have been applied."""
-    return git(place, "remote", "get-url", "--all", *(["--push"] if push else []), "--", remote).splitlines()
+    """Return the addresses of a remote after git's rules (``insteadOf``) have been applied.  Raises NoSuchRemote."""
+    try:
+        return git(place, "remote", "get-url", "--all", *(["--push"] if push else []), "--", remote).splitlines()
+    except GitFailed as error:
+        if error.status == _NO_REMOTE:
+            raise NoSuchRemote("remote get-url", error.stderr, error.status) from error
+        raise
 
 
-def _used(place: Path, settings: Sequence[tuple[str, str]], remote: str, *, push: bool) -> list[str]:
-    """Return the addresses of a remote; git itself is asked only where a rule rewrites addresses."""
-    if any(key.startswith("url.") for key, _ in settings):
-        return addresses(place, remote, push=push)
-    pushed = [value for key, value in settings if push and key == f"remote.{remote}.pushurl"]
-    return pushed or [value for key, value in settings if key == f"remote.{remote}.url"]
-
-
-def _without_proxy(env: Mapping[str, str], settings: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """Return the variables that keep git from using a proxy, from the environment or its settings, for this machine.
-
-    Each host is listed by itself: older versions of curl, which git is built on, cannot read 127.0.0.0/8.
-    """
+def _without_proxy(used: Iterable[str]) -> dict[str, str]:
+    """Return the variables that keep git from using a proxy, from the environment or its settings, for this machine."""
     from runbook_lib.world.transport.urls import is_loopback  # only calls of a remote need it
 
-    hosts = {host.strip("[]") for host in _HOST.findall("\n".join(map("\n".join, settings)))}
-    direct = ["127.0.0.1", "localhost", "::1", *sorted(filter(is_loopback, hosts))]
-    own = env.get("no_proxy") or env.get("NO_PROXY") or ""
-    joined = own if own.strip() == "*" else ",".join(filter(None, [own, *dict.fromkeys(direct)]))
-    return {"no_proxy": joined, "NO_PROXY": joined}
+    hosts = [match[1].strip("[]") for address in used if (match := _HOST.match(address))]
+    return {"no_proxy": "*", "NO_PROXY": "*"} if any(map(is_loopback, hosts)) else {}
 
 
-def _configured(settings: Iterable[tuple[str, str]]) -> dict[str, str]:
+def _configured(settings: Mapping[str, str]) -> dict[str, str]:
     """Return the variables for settings, in addition to those in the environment (git-config(1), GIT_CONFIG_COUNT)."""
     text = os.environ.get("GIT_CONFIG_COUNT", "")
     count = int(text) if re.fullmatch(r"[0-9]{1,4}", text) else 0
     variables: dict[str, str] = {}
-    for name, value in settings:
+    for name, value in settings.items():
         variables |= {f"GIT_CONFIG_KEY_{count}": name, f"GIT_CONFIG_VALUE_{count}": value}
         count += 1
     return variables | {"GIT_CONFIG_COUNT": str(count)} if variables else {}

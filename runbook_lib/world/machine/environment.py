@@ -4,11 +4,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-#: Set by a git hook that runs this program, or for this program's own Python.
-_FOREIGN = (
-    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"),
-    *("PYTHONNOUSERSITE", "PYTHONSAFEPATH"),
-)
+#: Set by a git hook that runs this program; they would bind every call of git to another repository's index.
+GIT_BINDING = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY")
+#: Set by such a hook, or for this program's own Python.
+_FOREIGN = (*GIT_BINDING, "PYTHONNOUSERSITE", "PYTHONSAFEPATH")
 
 
 def user_environment(env: Mapping[str, str]) -> dict[str, str]:
