@@ -1,21 +1,46 @@
 """The diagnosis of a failed CI job: from summaries of its logs to one failure, without secrets.  Pure.
 
+Causes are considered in this order, and the first that applies wins:
+1. a job that did not fail, or whose logs are unavailable: unknown, with the reason;
+2. the comparison with golden values failed in the last attempt, after the training had ended well: a *golden drift*; a
+   *regression* if the numbers are not finite or far off, or the loss diverged; a *resume mismatch*, which no refresh
+   can fix, if a resumed run was compared with its first run;
+3. the candidate that explains most, as ranked by ``evidence`` with ``rules.toml``: a lost runner or a time limit,
+   failed tests by name, causes, a traceback that ended its process, symptoms, generic lines; among equals the earliest;
+4. the kind of the job, from its name: linting, container build, unit tests;
+5. unknown, with the last lines and the evidence that would decide it.
+
 If the evidence shows a known problem, it is reported beside the cause, and its fix is the next step.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+import re
+import signal
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from runbook_lib.failures import evidence, facts, known_problems
 from runbook_lib.failures.evidence import Candidate
 from runbook_lib.failures.failure import Clue, FailedJob, Failure
-from runbook_lib.failures.log_summary import QUOTED, LogSummary, without_secrets
-from runbook_lib.failures.patterns import ADVICE, CONFIDENT, RERUN, SYMPTOM
-from runbook_lib.failures.verdicts import judge, kind_of_job
+from runbook_lib.failures.log_summary import QUOTED, Finding, LogSummary, without_secrets
+from runbook_lib.failures.patterns import ADVICE, BY_ID, CONFIDENT, RERUN, SYMPTOM, TRACEBACK, FailureKind, explain
 
 _MAX_CLUES = 8
+_MAX_CAUSE = 200
+_MAX_TESTS = 20  # failed tests that are named
+#: Classes that are less informative than the kind of the job.
+_GENERIC = frozenset({"program error", "unknown", "shape", "regression", "unit tests"})
+_OF_BUILDS = _GENERIC | {"dependency", "compile error"}
+#: Classes of a failed test's error that describe the cause better than the test does.
+_BENEATH_TESTS = frozenset({
+    "out of memory", "driver mismatch", "disk full", "rate limit", "flaky infrastructure", "hang", "access denied",
+})  # fmt: skip
+#: Classes of the messages that other ranks print after one has died.
+_OF_OTHERS = frozenset({"communication", "flaky infrastructure", "hang"})
+_OWN_RANK = re.compile(r"^[^\n]{0,60}?\b[Rr]ank[ =:]{1,2}(\d{1,6})\b|local_rank: (\d{1,6})")
+_SIGNAL = re.compile(r"exitcode ?: -(\d{1,2})\b|(?:code|status):? (1(?:29|[345]\d))\b")
 
 
 def conclude(
@@ -28,7 +53,7 @@ def conclude(
     """
     hide = cache(hide)  # the ranks of a job print nearly the same lines
     logs = [without_secrets(log, hide) for log in logs]
-    found = judge(job, logs, problem)
+    found = _judge(job, logs, problem)
     details, advice = dict(found.details), found.next or ADVICE[found.kind]
     if problem and found.evidence:
         details["problem"] = problem
@@ -69,7 +94,7 @@ def is_settled(job: FailedJob, logs: Sequence[LogSummary]) -> bool:
     traceback at the end of one is the cause, and so is a failed comparison in the job's own log.  The names of failed
     tests are in the standard output.
     """
-    if kind_of_job(job.name) == "unit":
+    if kind_of_job(job.name) == "unit tests":
         return any(log.tests for log in logs)
     if evidence.golden_drift(logs) is not None:
         return True
@@ -81,3 +106,218 @@ def names_a_cause(job: FailedJob, logs: Sequence[LogSummary]) -> bool:
     """Return True if these logs show a cause, certain or not."""
     possible = evidence.candidates(logs)
     return is_settled(job, logs) or (bool(possible) and possible[0].finding.confidence > CONFIDENT)
+
+
+def kind_of_job(name: str) -> FailureKind:
+    """Return the class that a job's name on GitHub or GitLab suggests; "unknown" for a functional test."""
+    name = name.lower()
+    if re.search(r"\blint|copyright|autoformat|codestyle", name):
+        return "lint"
+    if re.search(r"container[- _]build|build ci container|build_image|build-image", name):
+        return "container build"
+    return "unit tests" if re.match(r"tests/|unit[-_ ]?tests?\b|test:unit", name) else "unknown"
+
+
+def _judge(job: FailedJob, logs: Sequence[LogSummary], problem: str) -> Failure:
+    """Return class, cause and evidence; ``problem`` says why logs are unavailable."""
+    if job.conclusion in ("success", "passed", "skipped", "neutral", "manual"):
+        return _failure(job, "unknown", f"The job did not fail: it ended with {job.conclusion}")
+    drift = evidence.golden_drift(logs)
+    if drift is not None:
+        return _of_drift(job, drift, logs)
+    possible = evidence.candidates(logs)
+    if not possible or possible[0].finding.confidence < CONFIDENT:
+        return _without_evidence(job, logs, problem)
+    best = possible[0]
+    tests: dict[str, str] = {}
+    for log in logs:
+        for name, error in log.tests.items():
+            tests.setdefault(name, error)
+    if tests and (kind_of_job(job.name) == "unit tests" or best.finding.form == "test"):
+        return _of_tests(job, tests, logs, possible)
+    rank = evidence.unread_rank(logs)
+    is_line = best.finding.form == "line"
+    if is_line and best.finding.kind in _OF_OTHERS and best.tier < TRACEBACK and rank is not None:
+        cause = f"Rank {rank} failed first, with an exception, and its log is unavailable"
+        return _failure(job, "unknown", cause, best, rank=rank, confidence=0.4)
+    return _of_finding(job, best, logs)
+
+
+def _failure(job: FailedJob, kind: FailureKind, cause: str, found: Candidate | None = None, **facts: Any) -> Failure:
+    """Return a failure with the evidence that was found."""
+    failure = Failure(job.name, job.url, kind, cause)
+    if found:
+        failure = replace(failure, evidence=found.finding.lines, where=found.clue, confidence=found.finding.confidence)
+    return replace(failure, **facts)
+
+
+def _of_drift(job: FailedJob, drift: Candidate, logs: Sequence[LogSummary]) -> Failure:
+    text = drift.finding.message
+    comparisons = list(itertools.chain.from_iterable(each.comparisons for each in logs))
+    metrics = [comparison.metric for comparison in comparisons]
+    listed = re.search(r"metrics failed: (.{1,500})", text)
+    if listed:
+        metrics = re.findall(r"[A-Za-z0-9][\w .-]*[\w]", listed[1]) or metrics
+    names = ", ".join(dict.fromkeys(metrics))
+    details = {"metrics": names, **facts.worst_difference(comparisons), **facts.losses(logs)}
+    kind: FailureKind = "golden drift"
+    cause = f"Golden values: {_first_line(text)}"
+    wrong = facts.wrong_numbers(comparisons, logs)
+    if drift.log.resumed:
+        kind = "resume mismatch"
+        cause = f"After the resume from a checkpoint, {names or 'values'} differ from those of the first run"
+    elif wrong:
+        kind = "regression"
+        cause = f"{wrong}, and {names or 'what was generated'} differs from the golden values"
+    elif names:
+        cause = f"The values of {names} differ from the golden values"
+    return _failure(job, kind, cause, drift, details=details, confidence=0.9)
+
+
+def _of_tests(
+    job: FailedJob, tests: Mapping[str, str], logs: Sequence[LogSummary], possible: Sequence[Candidate]
+) -> Failure:
+    """Name the failed tests, with the exception of the first one as the evidence."""
+    listed = [Candidate(log, found, 0) for log in logs for found in log.findings if found.form == "test"]
+    root = next((candidate for candidate in possible if candidate.finding.is_exception), None)
+    errors = [error for error in tests.values() if error]
+    errors += [found.finding.text for found in possible if found.clue.rule == "tests-failed"]
+    error = root.finding.text if root else "".join(errors[:1])
+    pattern = root.finding.pattern if root else explain(error)
+    named = tuple(tests)[:_MAX_TESTS]
+    cause = f"The test {named[0]} failed" if len(tests) == 1 else f"{len(tests)} tests failed: {', '.join(named)}"
+    if error:
+        cause = f"{_first_line(cause)} {'with' if len(tests) == 1 else '— the first with'} {_first_line(error)}"
+    beneath = _BENEATH_TESTS
+    if not any("::" in name for name in tests):  # no test has started
+        beneath = beneath | {"import error"}
+    kind: FailureKind = "unit tests"
+    is_unit = kind_of_job(job.name) == kind
+    if pattern is not None and not is_unit and pattern.kind in beneath and not pattern.by_words:
+        kind = pattern.kind
+    failure = _failure(job, kind, cause, root or listed[0], confidence=0.9, tests=named)
+    return failure if root else replace(failure, evidence=tuple(found.finding.text for found in listed))
+
+
+def _of_finding(job: FailedJob, best: Candidate, logs: Sequence[LogSummary]) -> Failure:
+    """Return what a line or an exception explains, which may say more about a kind of jobs than about its class."""
+    found, pattern = best.finding, best.finding.pattern
+    rank, error = _rank_of(found, logs), _decisive(found)
+    failed = f"{'A process' if rank is None else f'Rank {rank}'} failed with {error}"
+    if pattern is not None and found.form == "line":
+        failed = f"The log shows {pattern.finding}{_signal_name(found.text)}: {error}"
+    if found.kind == "hang":
+        return _hang(job, failed if found.form == "line" else error, logs, best, _named_rank(found))
+    if found.form == "line" and found.kind == "program error":
+        if job.timed_out:
+            return _hang(job, "The job reached its time limit", logs, best)
+        if any(log.not_finite for log in logs):
+            cause = f"The loss is not finite, and the log shows {error}"
+            return _failure(job, "regression", cause, best, details=facts.losses(logs), rank=rank)
+    kind = kind_of_job(job.name)
+    generic = _OF_BUILDS if kind == "container build" else _GENERIC
+    if kind != "unknown" and (found.kind in generic or (pattern is not None and pattern.by_words)):
+        return _failure(job, kind, f"{job.name} failed with {error}", best, rank=rank)
+    details = {}
+    if found.kind == "out of memory":
+        details["peak"] = facts.peak_of(found.message)
+    if pattern is not None and pattern.id == "loss-not-finite":
+        details = facts.losses(logs)
+    advice = pattern.advice if pattern else ""
+    return _failure(job, found.kind, failed, best, details=details, rank=rank, next=advice)
+
+
+def _decisive(found: Finding) -> str:
+    """Return the first line of an error, and the line of its message that the rule explains."""
+    error, pattern = _first_line(found.text), found.pattern
+    if pattern is not None and not pattern.regex.search(error):
+        for line in found.message.splitlines()[1:]:
+            if pattern.regex.search(line):
+                return f"{error} {_first_line(line)}"
+    return error
+
+
+def _named_rank(found: Finding) -> int | None:
+    """Return the rank that a rule extracts from a line."""
+    match = found.pattern.regex.search(found.text) if found.pattern else None
+    named = match.groupdict().get("rank") if match else None
+    return int(named) if named else None
+
+
+def _rank_of(found: Finding, logs: Sequence[LogSummary]) -> int | None:
+    """Return the rank of a line: its text, its prefix, or the first to fail according to torchrun or srun."""
+    named = _named_rank(found)
+    if named is not None:
+        return named
+    if found.rank is not None:
+        return found.rank
+    first = evidence.first_failed_ranks(logs)
+    if first:
+        return first[0]
+    match = _OWN_RANK.search(found.text)
+    if match:
+        return int(match[1] or match[2])
+    if found.kind == "container start":
+        return None
+    rules = {found.pattern, BY_ID["process-failed"]}
+    lines = (each for log in logs for each in log.findings if each.form == "line" and each.pattern in rules)
+    return next((each.rank for each in lines if each.rank is not None), None)
+
+
+def _hang(
+    job: FailedJob, cause: str, logs: Sequence[LogSummary], found: Candidate | None = None, named: int | None = None
+) -> Failure:
+    """Return a hang with the last progress, and the rank that stopped first or is named in the evidence."""
+    stopped = facts.stopped_rank(logs)
+    if stopped is None:
+        stopped = named
+    if stopped is not None:
+        cause = f"Rank {stopped} stopped first or is silent. {cause}"
+    lines = found.finding.lines if found else _tail(logs)
+    if progress := max((log for log in logs if log.progress), key=lambda log: log.iteration or 0, default=None):
+        cause = f"{cause}; its last iteration is {progress.iteration}"
+        lines = (*lines[-(QUOTED - 1) :], progress.progress)
+    return _failure(job, "hang", cause, found, evidence=lines, rank=stopped, confidence=0.9)
+
+
+def _tail(logs: Sequence[LogSummary]) -> tuple[str, ...]:
+    """Return the last lines of the last log that has any."""
+    return next((log.tail for log in reversed(logs) if log.tail), ())
+
+
+def _without_evidence(job: FailedJob, logs: Sequence[LogSummary], problem: str) -> Failure:
+    """Judge a job with neither an exception nor a matching line."""
+    lines, kind = _tail(logs), kind_of_job(job.name)
+    if job.timed_out:
+        return _hang(job, "The job reached its time limit", logs)
+    if any(log.not_finite for log in logs):
+        return _failure(job, "regression", "The loss is not finite", evidence=lines, details=facts.losses(logs))
+    if not lines:
+        problem = problem or next((log.problem for log in logs if log.problem), "")
+        return _failure(job, kind, problem or "The job has no log, or it is empty", confidence=0.3)
+    steps = f"; the step {', '.join(job.failed_steps)} failed" if job.failed_steps else ""
+    if job.conclusion in ("cancelled", "canceled"):
+        cause = f"The job was cancelled, and its log names no fault{steps}"
+        return _failure(job, "cancelled", cause, evidence=lines)
+    effect = next((found for log in logs for found in log.findings if found.form == "line"), None)
+    shown = f": it shows only {_first_line(effect.text)}" if effect else ""
+    details = {"would decide it": "The complete log of the job, and the logs of the other ranks or the failed step."}
+    cause = f"The log names no cause{steps}{shown}"
+    return _failure(job, kind, cause, evidence=lines, details=details, confidence=0.3)
+
+
+def _first_line(text: str) -> str:
+    """Return the first line without GitHub's ``##[error]``; a long one ends with a sentence, or else is cut."""
+    line = text.strip().partition("\n")[0].removeprefix("##[error]")
+    if len(line) <= _MAX_CAUSE:
+        return line
+    end = line.rfind(". ", 0, _MAX_CAUSE)
+    return line[:end] if end > 0 else f"{line[:_MAX_CAUSE]}…"
+
+
+def _signal_name(text: str) -> str:
+    """Return the name of the signal for an exit status, in brackets."""
+    match = _SIGNAL.search(text)
+    number = int(match[1] or match[2]) if match else 0
+    known = {number.value for number in signal.Signals}
+    return f" ({signal.Signals(number % 128).name})" if number % 128 in known else ""

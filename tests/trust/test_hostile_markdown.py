@@ -17,7 +17,7 @@ from runbook_lib.bump import pins_step
 from runbook_lib.bump.open_pr import part
 from runbook_lib.failures.base_branch import BaseResult
 from runbook_lib.failures.broken_tests import issue as tracking
-from runbook_lib.failures.broken_tests import quarantine
+from runbook_lib.failures.broken_tests import step
 from runbook_lib.failures.broken_tests.change import commit_message
 from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.failures.failure import Failure
@@ -117,7 +117,7 @@ def _broken_tests(value: str, failure: Failure) -> str:
     row = LeftOut(value, value, reason=value)
     job = DiagnosedJob(failure, on_base=BaseResult("failing", value, value), history=value)
     failures: Any = SimpleNamespace(jobs=[job], run=SimpleNamespace(url=value, bump=BUMP, attempt=1))
-    return quarantine.text([row, replace(row, issue=3)], failures)
+    return step.description([row, replace(row, issue=3)], failures)
 
 
 def require_inert(text: str, plain: str, kind: str) -> None:

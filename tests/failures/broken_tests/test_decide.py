@@ -19,8 +19,8 @@ from runbook_lib.decisions import Decision, Decisions
 from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.failures import quarantines
-from runbook_lib.failures.broken_tests import decide, failures, issue
-from runbook_lib.failures.broken_tests.failures import Triage, open_jobs
+from runbook_lib.failures.broken_tests import decide, issue
+from runbook_lib.failures.broken_tests.decide import Triage, open_jobs
 from runbook_lib.failures.broken_tests.step import BrokenTestFacts, BrokenTests
 from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.failures.failure import Failure
@@ -429,7 +429,7 @@ def test_the_jobs_of_a_pipeline_are_compared_with_that_of_the_base_commit(
     with gitlab_project.served(replies, REPOSITORY) as project:
         project.configure(monkeypatch)
         state = pull_request.read_state(branch, at.github())
-        diagnosed = failures.triage(run_choice.choose_run(state, source="gitlab")).jobs
+        diagnosed = decide.triage(run_choice.choose_run(state, source="gitlab")).jobs
     results = {(job.test, job.platform): job.on_base for job in diagnosed}
     assert {test for (test, _), result in results.items() if result.state == "failing"} == {f"moe/{MEMORY}"}
     new = results[f"gpt/{HANG}", "dgx_h100"]

@@ -16,7 +16,7 @@ from runbook_lib.errors import Refused
 from runbook_lib.failures import quarantines
 from runbook_lib.failures.base_branch import BaseResult
 from runbook_lib.failures.broken_tests import decide
-from runbook_lib.failures.broken_tests.failures import Triage, open_jobs
+from runbook_lib.failures.broken_tests.decide import Triage, open_jobs
 from runbook_lib.failures.broken_tests.issue import review_date
 from runbook_lib.failures.broken_tests.step import BrokenTests
 from runbook_lib.failures.failed_jobs import DiagnosedJob
