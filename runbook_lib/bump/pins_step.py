@@ -14,7 +14,6 @@ from runbook_lib.decisions import Decision
 from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
 from runbook_lib.images import months
 from runbook_lib.images.compare import ImageComparison, compare
-from runbook_lib.images.driver_check import documented_image
 from runbook_lib.images.reference import Image, ImageRef, Tag
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.notebooks import GITHUB_PIN, GITLAB_PIN, OPEN_PR
@@ -68,7 +67,7 @@ class PlannedBump:
         """The image by its tag's documentation, and a sentence that cites it, if the registry could not be read."""
         if self.check.status != "skipped" or self.bump.tag is None:
             return None
-        return documented_image(ImageRef.parse(f"{self.bump.repository.sites.image}:{self.bump.tag}"))
+        return months.documented_image(ImageRef.parse(f"{self.bump.repository.sites.image}:{self.bump.tag}"))
 
     @property
     def described(self) -> Image | None:

@@ -8,8 +8,9 @@ from runbook_lib.bump import gitlab_tests, pins_step, policy, sync_survey
 from runbook_lib.bump.pins_step import PlannedBump
 from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.errors import RunbookError
-from runbook_lib.images import driver_check, months
+from runbook_lib.images import months
 from runbook_lib.images.compare import merged
+from runbook_lib.images.drivers import DRIVERS_VARIABLE, check_drivers, driver_rows
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.plan import PinPlan
@@ -50,7 +51,7 @@ def look(world: World, bump: Bump) -> PreflightFacts:
     _require_known(branch)
     planned = pins_step.plan_bump(branch)
     checks = (*_checkout_checks(branch, planned.plan), *policy.checks(branch), *rights(world.github, bump))
-    drivers, validation = os.environ.get(driver_check.VARIABLE, ""), tuple(gitlab_tests.describe(branch))
+    drivers, validation = os.environ.get(DRIVERS_VARIABLE, ""), tuple(gitlab_tests.describe(branch))
     pins = sync_survey.survey(branch.checkout.path, [branch.start], repository=bump.repository)
     recipes = tuple(_recipe_problems(branch))
     return PreflightFacts(branch, planned, drivers, checks, pins.rows(), validation, recipes)
@@ -88,7 +89,7 @@ def plan(facts: PreflightFacts, bump: Bump) -> Plan[World]:
         "environment": merged(planned.changes.environment()) if planned.changes else [],
         "known issues": [issue.row() for issue in planned.known_issues],
         "published facts": months.facts(*planned.compared_months),
-        "drivers": driver_check.rows(planned.described, facts.drivers) if bump.tag else [],
+        "drivers": driver_rows(planned.described, facts.drivers) if bump.tag else [],
         "validation": [{"step": sentence} for sentence in facts.validation],
         "recipes that CI does not run as they are written": [{"problem": sentence} for sentence in facts.recipes],
     }
@@ -122,7 +123,7 @@ def plan(facts: PreflightFacts, bump: Bump) -> Plan[World]:
 
 
 def _driver_check(planned: PlannedBump, drivers: str) -> Check:
-    check = driver_check.check(planned.described, drivers)
+    check = check_drivers(planned.described, drivers)
     if planned.documented:
         return replace(check, detail=f"{planned.documented[1]} {check.detail}")
     return check

@@ -10,7 +10,7 @@ from papermill.execute import execute_notebook
 from runbook_lib import notebooks
 from runbook_lib.bump import pins_step
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.images import driver_check
+from runbook_lib.images.drivers import DRIVERS_VARIABLE, check_drivers
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.pins import check
 from runbook_lib.pins.bump import Bump
@@ -108,7 +108,7 @@ def _propose(checkout: Checkout, bump: Bump, github: Forge | None, services: Ser
         plan = commands.command(notebooks.BUMP, bump, repo=str(checkout.path))
         sentence = f"Would open a draft pull request: {bump.title!r}. Add --publish.{unknown} The plan: {plan}"
         result = WatchResult(image, "new", sentence)
-    drivers = driver_check.check(planned.image, os.environ.get(driver_check.VARIABLE, ""))
+    drivers = check_drivers(planned.image, os.environ.get(DRIVERS_VARIABLE, ""))
     state: State = "needs a person" if drivers.status == "failed" else result.state
     return replace(result, state=state, sentence=f"{result.sentence} Drivers: {drivers.detail}")
 

@@ -9,7 +9,7 @@ from runbook_lib.cli.command import Answer, command
 from runbook_lib.errors import Unreachable
 from runbook_lib.images import months
 from runbook_lib.images.compare import compare
-from runbook_lib.images.driver_check import EXIT_STATUS, DriverNeeds, documented_image, judge, listed_drivers, worst
+from runbook_lib.images.drivers import EXIT_STATUS, DriverNeeds, judge, listed_drivers, worst
 from runbook_lib.images.families import OTHER, family_of
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.world.image_lookup import read, reference
@@ -79,7 +79,7 @@ def driver(tag: str, given: tuple[str, ...]) -> Answer:
     try:
         found = read(ONLINE, tag)
     except Unreachable as error:
-        documented = documented_image(reference(tag))
+        documented = months.documented_image(reference(tag))
         if documented is None:
             raise
         found, sentence = documented

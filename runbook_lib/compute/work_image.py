@@ -11,7 +11,7 @@ from runbook_lib.compute.tasks import TABLE
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.families import ALIBABA, NEMO, family_of, named_image
 from runbook_lib.images.reference import ImageRef
-from runbook_lib.images.tags import alibaba
+from runbook_lib.images.tags import vpc_address
 
 _LOCAL_NAME = re.compile(r"(?:localhost/)?[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9._-]+)*(?::[\w][\w.-]{0,127})?")
 _FILE = re.compile(r"/[^,:\s\x00-\x1f\x7f]*\.(?:sqsh|squashfs)")
@@ -39,7 +39,7 @@ class WorkImage:
         text = text.strip()
         reference = named_image(text)
         if reference and region and family_of(reference) is ALIBABA and reference.tag:
-            reference = alibaba.vpc_address(ALIBABA.read(reference.tag), region)
+            reference = vpc_address(ALIBABA.read(reference.tag), region)
         if reference is None and _FILE.fullmatch(text):
             return cls(text, "file")
         has_registry = "/" in text and re.search(r"[.:]", text.partition("/")[0])

@@ -5,7 +5,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from runbook_lib.failures.log_summary import LogSummary, MetricComparison
-from runbook_lib.images.drivers import DRIVER, DriverRequirement, cuda_of_month
+from runbook_lib.images.drivers import DRIVER, DriverRequirement
+from runbook_lib.images.months import cuda_release
 
 #: A relative difference of a loss that is too large for drift: ten times the tolerance of CI's comparison.
 FAR = 0.5
@@ -85,7 +86,7 @@ def driver_verdict(text: str) -> str:
     supported = re.search(r"driver on your system is too old \(found version (\d{1,2})0(\d)0\)", text)
     cuda = ""
     if month:
-        cuda = cuda_of_month(month[1])
+        cuda, _ = cuda_release(month[1])
     if named and not cuda:
         cuda = named[1] or named[2]
     if not cuda:

@@ -1,5 +1,7 @@
 """The verdict on an NVIDIA driver for an image, and its reason, by the rules in ``driver_rules.toml``.
 
+The drivers of the runners are compared for preflight's check and table, and for ``runbook image driver``.
+
 There are three rules: the driver that a CUDA release needs, the compatibility package (forward compatibility, only for
 data-center GPUs), and CUDA minor-version compatibility. The last is mentioned but decides nothing: it covers a limited
 set of features, and no image documents that it uses only these.
@@ -7,12 +9,14 @@ set of features, and no image documents that it uses only these.
 
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Literal, Self
 
+from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
+from runbook_lib.images.reference import Image
 
 #: "By the compatibility package" means: on data-center GPUs, and on no others.
 Verdict = Literal["runs", "runs by the compatibility package", "does not run", "unknown"]
@@ -20,6 +24,10 @@ Verdict = Literal["runs", "runs by the compatibility package", "does not run", "
 #: The version of a driver: its branch and one or two more numbers.
 DRIVER = r"[1-9]\d{2}\.\d{1,4}(?:\.\d{1,4})?"
 _PACKAGED: Verdict = "runs by the compatibility package"
+#: The exit status for each verdict, from the worst to the best.
+EXIT_STATUS: Mapping[Verdict, int] = {"does not run": 1, "unknown": 2, _PACKAGED: 0, "runs": 0}
+#: The environment variable with the drivers of the runners.
+DRIVERS_VARIABLE = "RUNBOOK_DRIVERS"
 _DATA = tomllib.loads((files("runbook_lib.images") / "driver_rules.toml").read_text("utf-8"))
 _NOTES = {"PyTorch": "frameworks/pytorch-release-notes", "Triton": "triton-inference-server/release-notes"}
 
@@ -40,11 +48,10 @@ class DriverRule:
     needs: str
     source: RuleSource
     required: bool = True
-    forward: tuple[str, ...] = ()
-    refused: tuple[str, ...] = ()
-    package: tuple[str, ...] = ()
+    forward: Sequence[str] = ()
+    refused: Sequence[str] = ()
+    package: Sequence[str] = ()
     note: str = ""
-    months: tuple[str, ...] = ()
 
 
 def image_notes(image: str, month: str) -> RuleSource:
@@ -55,12 +62,8 @@ def image_notes(image: str, month: str) -> RuleSource:
 
 
 def _rule(fields: Mapping[str, Any]) -> DriverRule:
-    values: dict[str, Any] = {}
-    for name, value in fields.items():
-        values[name] = tuple(value) if isinstance(value, list) else value
-    source = fields["source"]
-    values["source"] = _SOURCES.get(source) or image_notes(*source.split())
-    return DriverRule(**values)
+    name = fields["source"]
+    return DriverRule(**{**fields, "source": _SOURCES.get(name) or image_notes(*name.split())})
 
 
 _SOURCES = {name: RuleSource(**fields) for name, fields in _DATA["sources"].items()}
@@ -69,14 +72,6 @@ GUIDE, MINOR = _SOURCES["guide"], _SOURCES["minor"]
 RULES: Mapping[str, DriverRule] = {cuda: _rule(fields) for cuda, fields in _DATA["cuda"].items()}
 #: Major CUDA release → the lowest driver on which programs of all its minor releases start, by MINOR.
 MINORS: Mapping[str, str] = _DATA["minors"]
-
-
-def cuda_of_month(month: str) -> str:
-    """Return the CUDA release of NGC's images of a month such as ``25.04``; empty if it is unknown."""
-    for cuda, rule in RULES.items():
-        if rule.months and rule.months[0] <= month <= rule.months[1]:
-            return cuda
-    return ""
 
 
 @dataclass(frozen=True)
@@ -156,7 +151,8 @@ class DriverRequirement:
             f"driver {self._starts} or later with a limited set of features; images do not document if they use others",
             MINOR,
         )
-        return replace(minor, reason=f"{judgement.reason} {minor.reason}", sources=judgement.sources + minor.sources)
+        reason, sources = f"{judgement.reason} {minor.reason}", judgement.sources + minor.sources
+        return DriverJudgement(judgement.verdict, reason, sources)
 
     @property
     def _packaged_branches(self) -> tuple[str, ...]:
@@ -234,3 +230,74 @@ def _key(version: str) -> tuple[int, ...]:
 
 def _branch(version: str) -> str:
     return version.partition(".")[0]
+
+
+@dataclass(frozen=True)
+class DriverNeeds:
+    """What platforms need in common, and the judgement on each driver."""
+
+    platforms: str
+    requirement: DriverRequirement
+    judged: Mapping[str, DriverJudgement]
+
+
+def listed_drivers(text: str, origin: str = DRIVERS_VARIABLE) -> list[str]:
+    """Parse a list such as ``535.104.05, 550.54``.  Raises RunbookError, which mentions its ``origin``."""
+    drivers = re.findall(r"[^\s,]+", text)
+    for driver in drivers:
+        try:
+            numbers(driver)
+        except RunbookError as error:
+            raise RunbookError(f"{origin} must be a list of driver versions. {error}") from None
+    return sorted(set(drivers))
+
+
+def judge(image: Image, drivers: Sequence[str]) -> tuple[DriverNeeds, ...]:
+    """Judge each driver for each group of platforms with the same requirement."""
+    groups: dict[DriverRequirement, list[str]] = {}
+    for name, platform in sorted(image.platforms.items()):
+        groups.setdefault(DriverRequirement.of(platform.env), []).append(name)
+    return tuple(
+        DriverNeeds(", ".join(names), requirement, {driver: requirement.judge(driver) for driver in drivers})
+        for requirement, names in groups.items()
+    )
+
+
+def worst(needs: Sequence[DriverNeeds]) -> Verdict:
+    """Return the worst verdict: ``does not run``, then ``unknown``, then the rest; ``unknown`` without any driver."""
+    verdicts = [judgement.verdict for each in needs for judgement in each.judged.values()]
+    return min(verdicts, key=list(EXIT_STATUS).index, default="unknown")
+
+
+def driver_rows(image: Image | None, drivers: str) -> list[dict[str, str]]:
+    """Return one row per platform and driver of RUNBOOK_DRIVERS; without any, one per platform with its requirement."""
+    rows = []
+    for each in judge(image, listed_drivers(drivers)) if image else ():
+        row = {"platform": each.platforms, "CUDA": each.requirement.cuda, "needs": each.requirement.driver}
+        if not each.judged:
+            rows.append(row | {"driver": "", "verdict": "", "why": each.requirement.summary.reason})
+        for driver, judgement in each.judged.items():
+            rows.append(row | {"driver": driver, "verdict": judgement.verdict, "why": judgement.reason})
+    return rows
+
+
+def check_drivers(image: Image | None, drivers: str) -> Check:
+    """Return preflight's check of the drivers that RUNBOOK_DRIVERS names, such as ``535.104.05, 550.54``.
+
+    It is skipped if the verdict is unknown, and without drivers, when it shows the requirement.  Raises RunbookError
+    for an invalid list.
+    """
+    name = "the driver of the runners"
+    listed = listed_drivers(drivers)
+    if image is None:
+        return Check(name, "skipped", "There is no image to compare with.")
+    results = judge(image, listed)
+    if not listed:
+        needs = " ".join(dict.fromkeys(each.requirement.summary.reason for each in results))
+        advice = f"Name the drivers of the runners in {DRIVERS_VARIABLE} to have them compared."
+        return Check(name, "skipped", f"{needs} {advice}")
+    detail = " ".join(dict.fromkeys(judgement.reason for each in results for judgement in each.judged.values()))
+    verdict = worst(results)
+    if verdict == "unknown":
+        return Check(name, "skipped", detail)
+    return Check.of(name, EXIT_STATUS[verdict] == 0, detail)

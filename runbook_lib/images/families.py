@@ -1,28 +1,12 @@
 """The known families of images, as data: their registries and the format of their tags."""
 
 import contextlib
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from runbook_lib.errors import RunbookError
+from runbook_lib.images import tags
 from runbook_lib.images.reference import ImageRef, Tag, require_tag_length
-from runbook_lib.images.tags import alibaba, coreweave, nemo, ngc, numbered
-
-_OTHER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
-
-
-def _parse_other(text: str) -> Tag:
-    """Parse any tag that the OCI specifications allow; anything else raises RunbookError.
-
-    It is ordered part by part, numbers by value and after words: ``1.9`` comes before ``1.10``.
-    """
-    if not _OTHER.fullmatch(text):
-        raise RunbookError(f"{text!r} is not a tag: expected letters, digits and the signs . _ -.")
-    parts: list[tuple[int, int, str]] = []
-    for part in filter(None, re.split(r"([0-9]+)", text)):
-        parts.append((1, int(part), "") if part[0] in "0123456789" else (0, 0, part))
-    return Tag(text, versions=(parts,))
 
 
 @dataclass(frozen=True)
@@ -63,27 +47,27 @@ class Family:
         return [each for each in same if tag < each]
 
 
-NGC = Family("NGC PyTorch", ("nvcr.io/nvidia/pytorch",), ngc.parse)
-NEMO = Family("NeMo", ("nvcr.io/nvidia/nemo", "nvcr.io/nvidian/nemo"), nemo.parse)
+NGC = Family("NGC PyTorch", ("nvcr.io/nvidia/pytorch",), tags.parse_ngc)
+NEMO = Family("NeMo", ("nvcr.io/nvidia/nemo", "nvcr.io/nvidian/nemo"), tags.parse_nemo)
 _COREWEAVE_NAMES = ("torch", "torch-extras", "nightly-torch", "nightly-torch-extras")
 COREWEAVE = Family(
     "CoreWeave ml-containers",
     tuple(f"ghcr.io/coreweave/ml-containers/{name}" for name in _COREWEAVE_NAMES),
-    coreweave.parse,
+    tags.parse_coreweave,
 )
 ALIBABA = Family(
     "Alibaba training-nv-pytorch",
     ("egslingjun-registry.cn-wulanchabu.cr.aliyuncs.com/egslingjun/training-nv-pytorch",),
-    alibaba.parse,
+    tags.parse_alibaba,
 )
 #: Versions of CUDA, never months, at NGC and at Docker Hub.
-CUDA = Family("CUDA", ("nvcr.io/nvidia/cuda", "docker.io/nvidia/cuda"), numbered.parse_version)
+CUDA = Family("CUDA", ("nvcr.io/nvidia/cuda", "docker.io/nvidia/cuda"), tags.parse_version)
 #: NGC's other images, regardless of their names.
-NUMBERED = Family("NGC", (), numbered.parse)
+NUMBERED = Family("NGC", (), tags.parse_numbered)
 
 NGC_HOST = "nvcr.io"
 #: Images of an unknown family.
-OTHER = Family("other", (), _parse_other)
+OTHER = Family("other", (), tags.parse_other)
 FAMILIES: tuple[Family, ...] = (NGC, NEMO, COREWEAVE, ALIBABA)
 
 

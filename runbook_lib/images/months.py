@@ -8,6 +8,11 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from runbook_lib.images.drivers import image_notes
+from runbook_lib.images.families import ALIBABA, NGC, OTHER, family_of
+from runbook_lib.images.reference import Image, ImageRef, PlatformImage
+from runbook_lib.images.tags import built_on
+
 
 @dataclass(frozen=True)
 class KnownIssue:
@@ -55,17 +60,47 @@ def facts(old: str, new: str) -> list[dict[str, str]]:
     return sorted(rows.values(), key=lambda row: row["component"].lower())
 
 
-def cuda_release(month: str) -> tuple[str, str] | None:
-    """Return the CUDA release of a month's image, such as ``13.3``, with its source; None if none or several are named.
+def cuda_release(month: str) -> tuple[str, str]:
+    """Return the CUDA release of a month's images, such as ``13.3``, with its source; empty if it is unknown.
 
-    The sources name CUDA's update too, but that of a related image, which may have another one.
+    NVIDIA's notes on the images come first.  Other sources name CUDA's update too, but that of a related image, which
+    may have another one; where they name several releases, none is believed.
     """
+    for release, (first, last) in _data()["notes"].items():
+        if first <= month <= last:
+            notes = image_notes("PyTorch", month)
+            return release, f"{notes.name}, {notes.address}"
     named: dict[str, str] = {}
     for entry in _data()["month"].get(month, ()):
         if "CUDA" in entry:
             source = _data()["source"][entry["source"]]
             named[".".join(entry["CUDA"].split(".")[:2])] = f"{source['name']}, {source['address']}"
-    return named.popitem() if len(named) == 1 else None
+    return named.popitem() if len(named) == 1 else ("", "")
+
+
+def documented_image(ref: ImageRef) -> tuple[Image, str] | None:
+    """Return an image as described by the documentation of its tag, and a sentence that cites it; None without any.
+
+    The description has only the CUDA release; it replaces the registry's answer for a verdict on drivers.
+    """
+    family = family_of(ref) or OTHER
+    if not family.reads(ref.tag or ""):
+        return None
+    tag = family.read(ref.tag or "")
+    steps = []
+    if family is ALIBABA:
+        ngc = built_on(tag)
+        steps.append(f"Alibaba's {tag} is built on NGC's {ngc}, of the month before")
+        tag, family = ngc, NGC
+    if family is not NGC or tag.kind != "release":
+        return None
+    month = str(tag).partition("-")[0]
+    cuda, source = cuda_release(month)
+    if not cuda:
+        return None
+    steps.append(f"NGC's {tag} has CUDA {cuda} ({source})")
+    image = Image("", {"any platform": PlatformImage("", 0, {"CUDA_VERSION": cuda})})
+    return image, f"Judged by the tag alone: {'; '.join(steps)}."
 
 
 def new_issues(old: str, new: str) -> list[KnownIssue]:

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.images.drivers import GUIDE, MINOR, MINORS, RULES, DriverRequirement, cuda_of_month, numbers
+from runbook_lib.images.drivers import GUIDE, MINOR, MINORS, RULES, DriverRequirement, numbers
 
 RUNS, PACKAGE, NO, UNKNOWN = "runs", "runs by the compatibility package", "does not run", "unknown"
 CUDA_12_9 = DriverRequirement("12.9", "575.51.03")
@@ -129,12 +129,3 @@ def test_rules_are_well_formed() -> None:
         assert all(re.fullmatch(r"\d{3}\.\d\d", lowest) for lowest in rule.forward)
         assert all(re.fullmatch(r"\d{3}", branch) for branch in (rule.needs, *rule.refused, *rule.package))
         assert all(branch < rule.needs for branch in (*rule.refused, *rule.package))
-
-
-def test_each_month_has_one_cuda_release() -> None:
-    months = [f"{year}.{month:02}" for year in range(22, 27) for month in range(1, 13)]
-    releases = [cuda_of_month(month) for month in months]
-    known = [tuple(map(int, release.split("."))) for release in releases if release]
-    assert known == sorted(known)
-    assert "" not in releases[months.index("22.09") : months.index("25.12") + 1]
-    assert [cuda_of_month(month) for month in ("22.08", "25.03", "25.04", "27.01")] == ["", "12.8", "12.9", ""]

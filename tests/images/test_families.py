@@ -20,7 +20,7 @@ from runbook_lib.images.families import (
     named_image,
 )
 from runbook_lib.images.reference import ImageRef
-from runbook_lib.images.tags import alibaba
+from runbook_lib.images.tags import built_on, vpc_address
 
 #: Tags as the publishers' documents, workflows and their history write them.
 REAL = {
@@ -120,13 +120,13 @@ def test_the_flavour_of_a_cuda_image_has_no_version_but_that_of_the_system():
 def test_the_address_of_alibabas_image_is_in_the_public_registry_or_that_of_a_region():
     path = "egslingjun/training-nv-pytorch:25.05-serverless"
     assert str(named_image("alibaba:25.05-serverless")) == f"egslingjun-registry.cn-wulanchabu.cr.aliyuncs.com/{path}"
-    address = alibaba.vpc_address(ALIBABA.read("25.05-serverless"), "cn-beijing")
+    address = vpc_address(ALIBABA.read("25.05-serverless"), "cn-beijing")
     assert str(address) == f"acs-registry-vpc.cn-beijing.cr.aliyuncs.com/{path}"
     assert family_of(address) is ALIBABA
-    assert alibaba.built_on(ALIBABA.read("26.01")) == NGC.read("25.12-py3")
+    assert built_on(ALIBABA.read("26.01")) == NGC.read("25.12-py3")
     for region in ("Beijing", "cn-beijing/x", "cn_beijing", "cn-", "cn-beijing\n"):
         with pytest.raises(RunbookError, match="region"):
-            alibaba.vpc_address(ALIBABA.read("25.05"), region)
+            vpc_address(ALIBABA.read("25.05"), region)
 
 
 # CoreWeave

@@ -1,1 +1,0 @@
-"""The tags of each family of images."""
