@@ -1,12 +1,12 @@
 """What other runs prove about the failed jobs of a CI run: new with its change, failing on the base branch, or unknown.
 
 Evidence are runs of the same workflow on the base branch, in the merge queue in front of it, and of other pull requests
-into it.  What merged has passed the queue, so one red run may be the fault of the change that it tested: two changes
-must fail, or the base branch itself.  On a busy branch old evidence decides nothing.
+into it, unless they change the image as well.  What merged has passed the queue, so one red run may be the fault of the
+change that it tested: two changes must fail, or the base branch itself.  On a busy branch old evidence decides nothing.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -47,6 +47,7 @@ class Comparison:
     """The request to compare the failures of ``run`` with other runs into the branch ``base``.
 
     ``change`` describes the run's difference from its base, and ``diagnose`` reads the logs of another run's jobs.
+    ``image_files`` are the paths that name the image: another pull request that changes one tests another image.
     """
 
     github: Forge
@@ -54,6 +55,7 @@ class Comparison:
     base: str
     change: str
     diagnose: Diagnosis
+    image_files: Collection[str] = ()
 
     def results(self, jobs: Sequence[WorkflowJob], failures: Sequence[Failure]) -> list[BaseResult]:
         """Return what other runs prove about each failed job."""
@@ -94,10 +96,13 @@ class Comparison:
         return sorted(found.values(), key=lambda run: (run.created, run.id), reverse=True)[:_MAX_RUNS]
 
     def _jobs(self, run: WorkflowRun) -> Sequence[WorkflowJob]:
-        """Return the jobs of another run; none if it is for a pull request into another branch."""
-        pull = _PULL.fullmatch(run.head_branch)
-        if pull and self.github.pull(int(pull["number"])).base_ref != self.base:
-            return ()
+        """Return the jobs of another run; none if it is for a pull request into another branch, or of the image."""
+        if match := _PULL.fullmatch(run.head_branch):
+            number = int(match["number"])
+            if self.github.pull(number).base_ref != self.base:
+                return ()
+            if not self.github.files(number).keys().isdisjoint(self.image_files):
+                return ()
         return self.github.jobs(run.id)
 
     def _failing(

@@ -1,6 +1,6 @@
 """The failed jobs of a CI run, each with its cause, and the result of the same job on the base branch."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -65,15 +65,17 @@ class DiagnosedJob:
 
 
 def diagnose_run(
-    github: Forge, requested: RequestedRun, base: str = "main", change: str = "this run"
-) -> tuple[DiagnosedJob, ...]:
+    github: Forge, requested: RequestedRun, base: str = "main", change: str = "this run",
+    image_files: Collection[str] = (),
+) -> tuple[DiagnosedJob, ...]:  # fmt: skip
     """Return the cause of each failed job of a run, sorted by name, compared with the branch ``base``.
 
-    Reads only as much of the logs as needed.  ``change`` describes the run's difference from that branch.
+    Reads only as much of the logs as needed.  ``change`` describes the run's difference from that branch, and
+    ``image_files`` are the paths that name the image of its tests.
     """
     jobs, chosen = _chosen(github, requested)
     failures = _diagnose(github, requested.run.id, jobs, chosen)
-    comparison = Comparison(github, requested.run, base, change, partial(_diagnose, github))
+    comparison = Comparison(github, requested.run, base, change, partial(_diagnose, github), image_files)
     on_base = comparison.results(chosen, failures)
     diagnosed = []
     for job, failure, result in zip(chosen, failures, on_base, strict=True):

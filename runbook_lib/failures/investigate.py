@@ -91,7 +91,8 @@ class InvestigateCi:
             return Investigation(None, problem="GitHub cannot be queried without a token.")
         try:
             name = _pull_of(checkout, github, branch) or branch
-            requested = ci_runs.find_run(github, name, choose(checkout).ci.workflow)
+            repository = choose(checkout)
+            requested = ci_runs.find_run(github, name, repository.ci.workflow)
         except RunbookError as error:
             if place:
                 raise
@@ -99,7 +100,7 @@ class InvestigateCi:
         number = re.fullmatch(r"pull-request/([0-9]{1,18})", requested.run.head_branch)
         pull = github.pull(int(number[1])) if number else None
         base, change = (pull.base_ref, f"#{pull.number}") if pull else (bump.base, "this run")
-        failures = failed_jobs.diagnose_run(github, requested, base, change)
+        failures = failed_jobs.diagnose_run(github, requested, base, change, repository.sites.pin_paths)
         failures = failed_jobs.add_history(failures, world.records)
         if pull is None:
             return Investigation(requested, failures)

@@ -59,11 +59,14 @@ class Others:
     def pull(self, number: int) -> SimpleNamespace:
         return SimpleNamespace(base_ref="dev" if number == 99 else "main")
 
+    def files(self, number: int) -> Mapping[str, str]:
+        return {"docker/.ngc_version.dev" if number == 98 else "README.md": ""}
+
     def compare(self, failed: WorkflowJob, kind: FailureKind = "out of memory") -> BaseResult:
         def diagnose(_: int, __: object, jobs: Sequence[WorkflowJob]) -> list[Failure]:
             return [Failure(each.name, each.url, self.cause, "") for each in jobs]
 
-        comparison = Comparison(cast(GitHub, self), RUN, "main", "this image", diagnose)
+        comparison = Comparison(cast(GitHub, self), RUN, "main", "this image", diagnose, ("docker/.ngc_version.dev",))
         (result,) = comparison.results([failed], [Failure(failed.name, "", kind, "")])
         return result
 
@@ -79,6 +82,8 @@ class Others:
         (other(queue(5, "dev"), PASSED),),
         (other(queue(5), PASSED, created=DAY - timedelta(days=3, hours=1)),),  # too old
         (other("pull-request/99", PASSED),),  # into another branch
+        (other("pull-request/98", PASSED),),  # of another image
+        (other("pull-request/98", FAILED), other("pull-request/98", FAILED)),
         (other("pull-request/7", PASSED),),  # the same change
         (other("somebody/main", PASSED),),
         (other(queue(5)),),  # documents only: the job did not run

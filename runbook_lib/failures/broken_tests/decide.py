@@ -83,7 +83,8 @@ def triage(run: ChosenRun) -> Triage:
         jobs = failed_jobs.diagnose_pipeline(run.source, run.bump.base, run.branch.base_commit)
     else:
         requested = ci_runs.RequestedRun(github.run(run.number))
-        jobs = failed_jobs.diagnose_run(github, requested, run.bump.base, "this image")
+        image_files = run.bump.repository.sites.pin_paths
+        jobs = failed_jobs.diagnose_run(github, requested, run.bump.base, "this image", image_files)
         jobs = _with_issues(github, jobs, run.bump)
     jobs = failed_jobs.add_history(jobs, run.pull_request.records)
     targets = itertools.chain.from_iterable(targets_of(job, run.bump) for job in jobs)
