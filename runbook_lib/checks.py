@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from runbook_lib.decisions import Decision
 
@@ -53,12 +53,6 @@ class Next:
     def again(cls, because: str = "", **parameters: object) -> "Next":
         """Return another run of the same notebook with these changes of parameters."""
         return cls(because, AGAIN, parameters)
-
-    @classmethod
-    def from_json(cls, entry: Mapping[str, Any] | None) -> "Next":
-        """Parse it as a record has it."""
-        entry = entry or {}
-        return cls(str(entry.get("because") or ""), str(entry.get("notebook") or ""), entry.get("parameters") or {})
 
     def as_json(self) -> dict[str, object]:
         """Return it for the record."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ def record(
     steps = [{"name": name, "state": state, "decisions": fields.get("decisions", [])}] if name != "bump" else []
     run = {
         "steps": steps, "id": f"{started[:19].replace('-', '').replace(':', '')}Z-{name}-0000{at:04}", "state": state,
-        "bump": bump.as_json(), "notebook": {"name": name}, "started": started, "ended": None,
+        "bump": asdict(bump), "notebook": {"name": name}, "started": started, "ended": None,
         "outcome": {"sentence": sentence, "next": {}},
         "process": provenance.process() | ({} if live else {"started": 0}), **fields,
     }  # fmt: skip
@@ -85,6 +86,13 @@ def elements(page: str) -> list[tuple[str, dict[str, str]]]:
 def words(page: str) -> str:
     """What a page says, its spaces evened out."""
     return " ".join(_Page(page).text.split())
+
+
+def executed(record: str) -> dict[str, Any]:
+    """Return an executed notebook that names this record."""
+    output = {"output_type": "stream", "name": "stdout", "text": f"Record: {record}"}
+    cell = {"cell_type": "code", "source": "", "metadata": {}, "execution_count": 1, "outputs": [output]}
+    return {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 
 
 def told(record: Recorder, kind: str) -> Any:

@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -138,7 +138,7 @@ class World:
         predicate = {
             "id": name, "state": "running", "notebook": {"name": "03-open-pr"}, "started": stamp(now()),
             "process": provenance.process(), "parent": None, "ended": None,
-            "bump": Identity(REPOSITORY, bump.base, bump.image_type, str(bump.tag or ""), practice=True).as_json(),
+            "bump": asdict(Identity(REPOSITORY, bump.base, bump.image_type, str(bump.tag or ""), practice=True)),
         }  # fmt: skip
         folder = self.records / name
         make_folder(folder)
@@ -151,7 +151,7 @@ class World:
         entries = told(self.steps[-1], kind)
         if kind not in ("done", "waiting"):
             return entries
-        return [it | {"next": commands.text(Next.from_json(it["next"]))} for it in entries]
+        return [it | {"next": commands.text(Next(**it["next"]))} for it in entries]
 
     def outcome(self) -> str:
         """The sentence that the last run ended with."""

@@ -40,7 +40,7 @@ class Ran:
 
     @property
     def next(self) -> str:
-        return commands.text(Next.from_json(self.run["outcome"]["next"]))
+        return commands.text(Next(**self.run["outcome"]["next"]))
 
 
 @contextmanager

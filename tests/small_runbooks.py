@@ -23,9 +23,9 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.model import Effect, Outcome
 from runbook_lib.errors import RunbookError
-from runbook_lib.notebook import begin, outputs, parameters, recording
+from runbook_lib.notebook import begin, outputs, recording, session
 outputs.redact(os.environ)
-given = parameters.passed({step!r})
+given = begin.passed({step!r}, session.inputs(), globals())
 bump = Bump.parse(tag=tag, mode=mode)
 step = begin.open_record({step!r}, bump, repository="o/r", given=given)"""
 

@@ -46,7 +46,7 @@ def read_records(records: Path | None) -> Recorded:
     """Return the commits that the records in a bump's folder have planned."""
     planned: dict[tuple[str, str], str] = {}
     for run in archive.read_records(records).readable if records and records.is_dir() else ():
-        entries = (run.get("inputs") or {}).get("planned_commits")
+        entries = run["inputs"].get("planned_commits")
         for entry in entries if isinstance(entries, list) else ():
             if isinstance(entry, dict):
                 planned[str(entry.get("parent")), str(entry.get("tree"))] = str(entry.get("kind", ""))

@@ -202,7 +202,7 @@ def _not_ready(missing: Sequence[Requirement], steps: Sequence[RecordedStep]) ->
 
 
 def _next(step: RecordedStep) -> Next:
-    return Next.from_json(step["outcome"]["next"])
+    return Next(**step["outcome"]["next"])
 
 
 def check(branch: BumpBranch, github: Forge | None, records: Path | None = None) -> ReadyFacts:

@@ -12,7 +12,7 @@ from runbook_lib.cli.command import Answer, command
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import cards
 from runbook_lib.notebook.cards import Card
-from runbook_lib.record import archive, decisions
+from runbook_lib.record import archive, run_file
 from runbook_lib.record.archive import read_records
 from runbook_lib.record.status import BumpStatus, status
 from runbook_lib.world import commands
@@ -68,7 +68,7 @@ def _bump(root: Path, tag: str) -> tuple[BumpStatus, tuple[Card, ...]]:
 def _given(folder: Path) -> dict[str, Any]:
     """Return the parameters that were given to the bump's newest run, except for its mode and its CI run."""
     for run in reversed(read_records(folder).readable):
-        parameters = run.get("parameters") or {}
+        parameters = run["parameters"]
         if run["notebook"]["name"] == notebooks.BUMP and parameters:
             return {name: value for name, value in parameters.items() if name not in ("mode", "run_id")}
     raise RunbookError(f"No run of bump was found in {folder}.", "Run it once: it asks for the decisions.")
@@ -77,7 +77,7 @@ def _given(folder: Path) -> dict[str, Any]:
 def _file(bump: BumpStatus) -> Path:
     """Return the file of the bump's decisions."""
     folder = Path(bump.folder)
-    return Path(str(_given(folder).get("decisions") or folder / decisions.NAME)).expanduser()
+    return Path(str(_given(folder).get("decisions") or folder / run_file.DECISIONS)).expanduser()
 
 
 def _ask_all(open_cards: tuple[Card, ...], held: cards.Answers) -> dict[str, Mapping[str, str]]:

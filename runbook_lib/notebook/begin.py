@@ -1,9 +1,11 @@
 """The beginning of a notebook's run: check the parameters, open the checkout and the record."""
 
+import ast
 import atexit
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,12 +17,14 @@ from runbook_lib.bump.run import Run
 from runbook_lib.decisions import Decisions
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.notebook import outputs, place, recording, session
-from runbook_lib.notebook.parameters import passed
 from runbook_lib.pins.bump import Bump, default_mode
 from runbook_lib.practice import PracticeWorld
 from runbook_lib.record import archive, decisions, run_file
 from runbook_lib.record.recorder import Recorder
 from runbook_lib.record.run_file import Identity
+from runbook_lib.text import notebook_file
+from runbook_lib.text.notebook_file import BadParameter
+from runbook_lib.text.redact import Redactor
 from runbook_lib.world import repository
 from runbook_lib.world.machine import provenance
 
@@ -36,6 +40,8 @@ _MODES = {
 }
 #: Parameters of `Bump.parse`; each notebook defines only the ones it uses.
 _BUMP_PARAMETERS = ("tag", "image_type", "base", "remote")
+#: The first line of the cell that papermill inserts behind the one with the parameters.
+_INJECTED = "# Parameters\n"
 
 
 def begin(notebook: str, parameters: dict[str, Any]) -> Run:
@@ -50,7 +56,7 @@ def begin(notebook: str, parameters: dict[str, Any]) -> Run:
     outputs.redact(os.environ)
     if session.interactive():
         _show_form(notebook, parameters)
-    given = passed(notebook)
+    given = passed(notebook, session.inputs(), parameters)
     parameters.update(given)  # a number that papermill made of an ID is text again
     repo = parameters["repo"]
     here = place.find(repo)
@@ -80,6 +86,34 @@ def begin(notebook: str, parameters: dict[str, Any]) -> Run:
         end_run(record)
 
     return Run(bump, checkout, record, here.services, end)
+
+
+def passed(notebook: str, cells: Sequence[str], variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters that were passed to this notebook, with their declared types.
+
+    ``cells`` have run so far, and ``variables`` are what they have left.  papermill only warns about a name that the
+    notebook does not declare.
+    Raises BadParameter for such a name, a value of another type, or one with a secret in it.
+    """
+    for parameters, cell in pairwise(cells):
+        if cell.startswith(_INJECTED):
+            names = [node.id for node in ast.walk(ast.parse(cell)) if isinstance(node, ast.Name)]
+            given = {name: variables[name] for name in names if name in variables}
+            values = notebook_file.resolve(notebook, notebook_file.declared(parameters), given)
+            _require_no_secrets(values)
+            return values
+    return {}
+
+
+def _require_no_secrets(values: Mapping[str, Any]) -> None:
+    redactor = Redactor(os.environ)
+    for name, value in values.items():
+        if redactor.data(value) != value:
+            raise BadParameter(
+                f"The parameter {name} has a secret in it: the value of a variable, a token or a password. papermill "
+                "writes parameters into the executed notebook, so remove that file. Secrets come from environment "
+                "variables, such as GITHUB_TOKEN. Nothing was run."
+            )
 
 
 def _changes_without_tag(notebook: str, parameters: Mapping[str, Any]) -> bool:

@@ -191,9 +191,9 @@ def read(bump: Path, file: Path | None = None, *, offers: bool = False) -> tuple
     """
     if not bump.is_dir():
         return ()
-    told = ((run, step) for run in read_records(bump).readable for step in run.get("steps") or ())
+    told = ((run, step) for run in read_records(bump).readable for step in run["steps"])
     newest = {step["name"]: (run, step) for run, step in told if step["state"] != "not run"}
-    known, cards = decisions.read(file or bump / decisions.NAME), {}
+    known, cards = decisions.read(file or bump / run_file.DECISIONS), {}
     for run, step in newest.values():
         for question in step["decisions"]:
             if offers or question["question"] != "reenable":

@@ -35,10 +35,9 @@ Report = Callable[[Mapping[str, Any] | None, Path | None, str], object]
 
 
 class RunbookEngine(NBClientEngine):  # type: ignore[misc]
-    """The engine.  ``report`` replaces the lines that it prints at the end; ``record`` is the last run's folder."""
+    """The engine.  ``report`` replaces the lines that it prints at the end."""
 
     report: Report | None = None
-    record: Path | None = None
 
     @classmethod
     def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **options: Any) -> None:
@@ -73,7 +72,6 @@ class RunbookEngine(NBClientEngine):  # type: ignore[misc]
 
         recording.redact(nb_man.nb)
         run, folder = recording.complete(nb_man.nb)
-        cls.record = folder
         message = message or ("" if run else _last_error(nb_man.nb))
         if cls.report:
             cls.report(run, folder, message)
@@ -122,7 +120,7 @@ def _print_result(run: Mapping[str, Any] | None, folder: Path | None, message: s
         sentence = " ".join(outcome["sentence"].split())
         lines.append(f"{mark(run['state'], warnings)}  {run['notebook']['name']}: {sentence}")
         lines += [f"    {WARNING} {' '.join(warning.split())}" for warning in warnings]
-        following = commands.text(Next.from_json(outcome["next"]))
+        following = commands.text(Next(**outcome["next"]))
         lines += [f"Next: {following}"] if following else []
         lines += [f"{name}: {url}" for name, url in run["links"].items()]
         lines.append(f"Record: {folder}")

@@ -18,7 +18,7 @@ from IPython.display import display as show_widget
 
 from runbook_lib import display, notebooks
 from runbook_lib.errors import RunbookError
-from runbook_lib.notebook import cards, child, fields, form_views, session
+from runbook_lib.notebook import cards, child, form_target, form_views, session
 from runbook_lib.notebook.card_widgets import DecisionCards
 from runbook_lib.notebook.child import FollowedRun, Run
 from runbook_lib.notebook.form_target import FormTarget
@@ -119,14 +119,11 @@ class Form:
 
     def _offer(self) -> None:
         """Offer decisions and tags for the current values, unless they change in the meantime."""
-        from runbook_lib.notebook import choices  # it imports the clients, which nobody should wait for to see a form
-
         target = self.target()
         found = self._cards(target)
         if target == self.target():
             self.cards.offer(found, keep=False)
-        place, bump = target.place(), target.bump(tag=False)
-        names, note = choices.tags(place.services, bump.repository)
+        names, note = form_target.tags(target.place().services, target.bump(tag=False).repository)
         if target == self.target():
             self.inputs["tag"].options = names
             self.parts["note"].value = display.note(note).html
@@ -280,12 +277,12 @@ class Form:
 
 def _make_input(parameter: Parameter, value: object) -> Any:
     """Return the input of a parameter: a list for a fixed choice, else a text; tags are suggested."""
-    label = fields.LABELS.get(parameter.name, parameter.name)
+    label = form_views.LABELS.get(parameter.name, parameter.name)
     if isinstance(parameter.default, bool):
         description = f"{label}: {parameter.help}"
         return widgets.Checkbox(value=bool(value), description=description, layout=_WIDE, style=_STYLE)
     common: dict[str, Any] = {"description": label, "tooltip": parameter.help, "layout": _WIDE, "style": _STYLE}
-    choices = fields.choices(parameter.name)
+    choices = form_views.choices(parameter.name)
     if str(value) in choices:
         return widgets.Dropdown(options=[(shown, each) for each, shown in choices.items()], value=str(value), **common)
     kind = widgets.Combobox if parameter.name == "tag" else widgets.Text

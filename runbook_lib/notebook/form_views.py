@@ -1,4 +1,4 @@
-"""What a form shows of a run, as HTML: its progress, its outcome, and what its cells have shown."""
+"""What a form shows: the labels of its fields, and of a run, as HTML, its progress, its outcome and its cells."""
 
 import html
 import json
@@ -8,15 +8,61 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from runbook_lib import display
+from runbook_lib import display, notebooks
 from runbook_lib.checks import Next
 from runbook_lib.display import View
-from runbook_lib.notebook.fields import in_form
 from runbook_lib.record import report
 from runbook_lib.record.run_file import EXECUTED, REPORT
 
+#: Labels by parameter.
+LABELS = {
+    "tag": "Tag", "repo": "Checkout", "image_type": "Image type", "base": "Base branch", "remote": "Push to",
+    "decisions": "File of decisions", "mode": "Apply", "wait": "Wait for CI", "run_id": "CI run", "source": "Source",
+    "place": "Where", "task": "Task", "where": "Runs", "image": "Image", "tests": "Tests", "how": "How",
+    "arguments": "Arguments", "site": "Site file", "jobs": "Jobs", "good": "Last good tag", "test": "Test",
+    "metric": "Metric", "budget": "Runs at most",
+}  # fmt: skip
+_CHOICES: Mapping[str, Mapping[str, str]] = {
+    "image_type": {
+        "dev": "dev: what CI runs in by default",
+        "lts": "lts: the long-term image, whose pins rarely move; a maintainer decides when",
+    },
+    "mode": {"": "here only: nothing leaves this machine", "publish": "publish: push, pull request, labels, comments"},
+    "source": {"github": "GitHub, then GitLab", "gitlab": "GitLab only"},
+    "how": {
+        "build": "build: the image of this checkout",
+        "pull": "pull: the image that internal CI built",
+    },
+}
 #: Tags of the cells that show nothing of the run.
 _OTHER_CELLS = {"inputs", "parameters", "injected-parameters"}
+
+
+def choices(name: str) -> Mapping[str, str]:
+    """Return the labels of a field's values; none for a field that takes any text."""
+    if name not in ("task", "where"):
+        return _CHOICES.get(name, {})
+    # Imported for these fields only: every form waits for what is imported above.
+    from runbook_lib.compute.tasks import TABLE, TASKS
+
+    if name == "task":
+        return {task: f"{task}: {text}" for task, text in TASKS.items()}
+    return {"": "(what this machine has)"} | {target: f"{target}: {text}" for target, text in TABLE["where"].items()}
+
+
+def in_form(following: Next, notebook: str, values: Mapping[str, object]) -> str:
+    """Return what comes next in the form of ``notebook``, which has these values: what to press instead of commands."""
+    name = following.notebook
+    changes = {each: value for each, value in following.parameters.items() if values.get(each) != value}
+    filled_in = ", ".join(f"{LABELS.get(each, each)}: {value}" for each, value in changes.items())
+    action = ""
+    if name == notebooks.REVIEW:
+        action = "Decide on the cards, then press Preview and Apply."
+    elif name == notebook:
+        action = f"{f'Choose {filled_in}. ' if filled_in else ''}Press Preview, then Apply."
+    elif name:
+        action = f"Open {name}{' with ' if filled_in else ''}{filled_in}."
+    return f"{following.because} {action}".strip()
 
 
 def about_apply(plan: Mapping[str, Any] | None, *, publish: bool, practice: bool, open_cards: int, word: str) -> str:
@@ -59,7 +105,7 @@ def result(run: Mapping[str, Any], folder: Path, values: Mapping[str, object], *
     outcome = run["outcome"]
     state = html.escape(display.mark(run["state"], run["warnings"]))
     shown = View(f"<p><strong>{state}:</strong> {display.linked(outcome['sentence'])}</p>", "")
-    following = in_form(Next.from_json(outcome["next"]), run["notebook"]["name"], values)
+    following = in_form(Next(**outcome["next"]), run["notebook"]["name"], values)
     if open_cards and run["state"] != "done":
         following = "Decide on the cards above, then preview again."
     if following:

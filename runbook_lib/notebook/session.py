@@ -7,7 +7,7 @@ sets nothing, and the engine says that it runs.  nbval's kernels inherit the nam
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +37,19 @@ def notebook(name: str) -> Path:
     return Path.cwd() / folder / f"{name}.ipynb"
 
 
+def inputs() -> Sequence[str]:
+    """Return the code of the cells that have run in this kernel."""
+    cells: Sequence[str] = _namespace().get("In", ())
+    return cells
+
+
 def current_shell() -> Any:
     """Return the shell of this kernel; None outside of one."""
     ipython = sys.modules.get("IPython")
     return ipython.get_ipython() if ipython else None
 
 
-def _namespace() -> Mapping[str, object]:
+def _namespace() -> Mapping[str, Any]:
     """Return the notebook's variables; none outside a notebook."""
     shell = current_shell()
     return shell.user_ns if shell else {}

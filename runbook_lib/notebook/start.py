@@ -12,7 +12,6 @@ from runbook_lib import display, notebooks
 from runbook_lib.checks import Evidence
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.notebook import form_views, session
-from runbook_lib.notebook.fields import in_form
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record import archive
 from runbook_lib.record.status import BumpStatus, status
@@ -103,4 +102,4 @@ def _next_action(bump: BumpStatus) -> str:
     if bump.state == "running":
         return "Nothing. It is running, and the form below follows it."
     press = f"Choose {bump.tag} in the form below, and press Preview, then Apply."
-    return in_form(bump.next, notebooks.BUMP, {}) or press
+    return form_views.in_form(bump.next, notebooks.BUMP, {}) or press

@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -65,7 +65,7 @@ def begin(
         {
             **run_file.empty_run(),
             "id": run_file.record_id(started, notebook),
-            "bump": identity.as_json(),
+            "bump": asdict(identity),
             "notebook": {"name": notebook},
             "parameters": dict(parameters),
             "library": provenance.library(),
@@ -78,9 +78,9 @@ def begin(
         }
     )
     RecordStore(root).create()
-    bump = root.joinpath(*Identity.from_json(run["bump"]).parts)
+    bump = root.joinpath(*Identity(**run["bump"]).parts)
     make_folder(bump)
-    _close_dead(bump)
+    _close_dead(root, bump)
     folder = bump / str(run["id"])
     with temporary_folder(bump) as draft:
         record = draft / folder.name
@@ -158,7 +158,7 @@ def commit(folder: Path) -> None:
     decisions = folder.parent / DECISIONS
     if decisions.is_file() and not decisions.is_symlink():
         files.append(decisions)
-    sentence = " ".join(str((run.get("outcome") or {}).get("sentence") or "").split())
+    sentence = " ".join(run["outcome"]["sentence"].split())
     title = f"{run['notebook']['name']}: {run['state']}"
     message = visible(f"{title}\n\n{sentence}\n\nRecord: {folder.relative_to(root).as_posix()}\n")
     try:
@@ -173,13 +173,12 @@ def commit(folder: Path) -> None:
 
 def root_of(folder: Path, run: Mapping[str, Any]) -> Path:
     """Return the archive of a record's folder."""
-    return folder.parents[len(Identity.from_json(run["bump"]).parts)]
+    return folder.parents[len(Identity(**run["bump"]).parts)]
 
 
-def _close_dead(bump: Path) -> None:
+def _close_dead(root: Path, bump: Path) -> None:
     """Close the records of a bump whose processes have ended, and commit what is not committed."""
-    root: Path | None = None
-    committed: set[str] = set()
+    committed = RecordStore(root).records(bump)
     for folder in sorted(bump.iterdir()):
         if is_draft(folder.name) and time.time() - folder.lstat().st_mtime > _OLD:
             shutil.rmtree(folder, ignore_errors=True)
@@ -189,10 +188,7 @@ def _close_dead(bump: Path) -> None:
             run = run_file.read(folder)
         except RunbookError:
             continue  # `audit verify` reports it
-        if root is None:
-            root = root_of(folder, run)
-            committed = RecordStore(root).records(bump)
-        if folder.name not in committed and not run_file.is_active(run):
+        if not run_file.is_active(run):
             close(folder)
             commit(folder)
 
@@ -224,7 +220,7 @@ def read_records(bump: Path) -> BumpRecords:
             run = run_file.read(folder)
             if run["state"] == "running" and not run_file.is_active(run):
                 run = run_file.interrupted(run)
-        except (RunbookError, OSError, KeyError, TypeError, ValueError):
+        except RunbookError:
             unreadable.append(folder.name)  # `audit verify` reports the reason
         else:
             readable.append(run)
@@ -236,7 +232,7 @@ def inputs_of(bump: Path | None, notebook: str = "") -> Iterator[Mapping[str, An
     """Yield the resolved inputs of a bump's readable records, newest first; with ``notebook``, of that one's."""
     for file in sorted(bump.glob(f"*-{notebook}*/{RUN}"), reverse=True) if bump else ():
         with contextlib.suppress(RunbookError):
-            yield run_file.read(file.parent).get("inputs") or {}
+            yield run_file.read(file.parent)["inputs"]
 
 
 def write_index(root: Path) -> None:

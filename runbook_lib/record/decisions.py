@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from runbook_lib.decisions import FOREIGN, KINDS, Decision, Decisions, Kind
 from runbook_lib.errors import RunbookError
+from runbook_lib.record import run_file
 from runbook_lib.text import user_file
 from runbook_lib.text.redact import Redactor
 from runbook_lib.text.user_file import Keys, UserFile
@@ -25,7 +26,6 @@ from runbook_lib.world.machine.files import locked, make_folder, read_bounded, w
 if TYPE_CHECKING:
     from runbook_lib.record.recorder import Recorder
 
-NAME = "decisions.yaml"
 _FILE = "file of decisions"
 _TESTS: tuple[Kind, ...] = ("broken", "rerun", "reenable")
 
@@ -34,7 +34,7 @@ def path_of(parameter: str, bump: Path | None) -> Path | None:
     """Return the file that the parameter ``decisions`` names; without one that in the bump's folder of the archive."""
     if parameter:
         return Path(os.path.expanduser(parameter)).absolute()
-    return bump / NAME if bump else None
+    return bump / run_file.DECISIONS if bump else None
 
 
 def read(path: Path | None, *, must_exist: bool = False) -> Decisions:
@@ -54,7 +54,7 @@ def again(decisions: Decisions) -> Decisions:
 def keep(decisions: Decisions, record: "Recorder") -> None:
     """Copy the file into the record of a run."""
     if decisions.file and (path := Path(decisions.file)).exists():
-        record.store(NAME, _text(path), of_step=False)
+        record.store(run_file.DECISIONS, _text(path), of_step=False)
 
 
 def _text(path: Path) -> str:
@@ -178,5 +178,4 @@ def _quoted(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _person() -> str:
-    who = provenance.who(os.environ)
-    return str(who["git"] or f"{who['user']} on {who['host']}")
+    return run_file.person(provenance.who(os.environ))

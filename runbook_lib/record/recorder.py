@@ -89,7 +89,7 @@ class Recorder:
         for step in self.steps[-1:]:
             failed = [check["name"] for check in step["checks"] if check["status"] == "failed"]
             if failed and step["state"] != "failed":
-                self._end("failed", Outcome(_failed_checks(failed), Next.from_json(step["outcome"]["next"])))
+                self._end("failed", Outcome(_failed_checks(failed), Next(**step["outcome"]["next"])))
             elif step["state"] in ("running", "done"):
                 is_preview = self.run["mode"] == "preview" and not step["effects"]
                 step["state"] = "previewed" if is_preview else "done"
@@ -213,7 +213,7 @@ class Recorder:
             view += display.checks([Check(**check) for check in checks])
         view += display.notes(self.run["warnings"], title="Warnings")
         view += display.note(self.run["outcome"]["sentence"] or "Nothing was done.")
-        if following := commands.text(Next.from_json(self.run["outcome"]["next"])):
+        if following := commands.text(Next(**self.run["outcome"]["next"])):
             view += display.note(f"Next: {following}")
         place = f"Record: {self.folder}" if self.folder else "This preview in JupyterLab leaves no record."
         return view + display.note(place)

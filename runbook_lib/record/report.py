@@ -41,9 +41,8 @@ def write_report(folder: Path, run: Mapping[str, Any]) -> None:
 
     Raises RunbookError.
     """
-    title = (
-        f"{run['notebook']['name']} {run['bump']['tag']}: {(run.get('outcome') or {}).get('sentence') or run['state']}"
-    )
+    name = f"{run['notebook']['name']} {run['bump']['tag']}".rstrip()
+    title = f"{name}: {run['outcome']['sentence'] or run['state']}"
     title = title if len(title) <= _LONGEST_TITLE else f"{title[:_LONGEST_TITLE]} …"
     body = f"<h1>{html.escape(title)}</h1>\n{_summary(folder, run)}\n"
     body += "\n".join(_texts_and_outputs(folder / EXECUTED))
@@ -78,17 +77,17 @@ def page(title: str, body: str) -> bytes:
 
 def _summary(folder: Path, run: Mapping[str, Any]) -> str:
     """Return what somebody must know who reads nothing else: outcome, image, commits, people, decisions, unknowns."""
-    bump, inputs, outcome = run["bump"], run.get("inputs") or {}, run.get("outcome") or {}
+    bump, inputs, outcome = run["bump"], run["inputs"], run["outcome"]
     facts = {
-        "outcome": f"{display.mark(run['state'])}: {outcome.get('sentence') or 'no result yet'}",
-        "next": commands.text(Next.from_json(outcome.get("next"))),
+        "outcome": f"{display.mark(run['state'])}: {outcome['sentence'] or 'no result yet'}",
+        "next": commands.text(Next(**outcome["next"])),
         "bump": f"{bump['image_type']} image on {bump['base']} of {bump['repository']}",
         "PRACTICE": "nothing here is real, and nothing left the machine" if bump["practice"] else "",
         "image": f"{bump['tag'] or 'no tag'} {inputs.get('digest') or ''}",
         **{label: inputs.get(name) for name, label in _COMMITS.items()},
-        **(run.get("links") or {}),
+        **run["links"],
         "run by": person(run),
-        "when": f"{run['started']} to {run.get('ended') or 'now'}, mode {run.get('mode') or 'unknown'}",
+        "when": f"{run['started']} to {run.get('ended') or 'now'}, mode {run['mode'] or 'unknown'}",
     }
     view = display.table({"what": name, "value": value} for name, value in facts.items() if value)
     pins = [
@@ -109,7 +108,7 @@ def _summary(folder: Path, run: Mapping[str, Any]) -> str:
     ):
         if table:
             view += display.note(f"{heading}:") + display.table(table)
-    view += display.notes(run.get("warnings") or (), title="Warnings")
+    view += display.notes(run["warnings"], title="Warnings")
     return f'<section class="summary output">{view.html}</section>'
 
 
@@ -122,7 +121,7 @@ def _rows(folder: Path, table: str) -> list[dict[str, str]]:
 
 def decisions(run: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     """Yield what people have decided that the run used, each once, and who and why."""
-    for name, entry in {str(used.get("exception")): used for used in run.get("exceptions") or ()}.items():
+    for name, entry in {str(used.get("exception")): used for used in run["exceptions"]}.items():
         decision, danger = name if " " in name else f"allow {name}", entry.get("danger")
         yield {
             "decision": f"{decision} ({danger})" if danger else decision, "why": str(entry.get("reason", "")),
@@ -133,7 +132,7 @@ def decisions(run: Mapping[str, Any]) -> Iterator[dict[str, str]]:
 def _open(run: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     """Yield the open questions; offers to switch tests on again, which no bump waits for, are only counted."""
     offers = 0
-    for entry in run.get("decisions") or ():
+    for entry in run["decisions"]:
         if entry.get("question") == "reenable":
             offers += 1
         else:
@@ -145,10 +144,9 @@ def _open(run: Mapping[str, Any]) -> Iterator[dict[str, str]]:
 
 def person(run: Mapping[str, Any]) -> str:
     """Return the person who ran it, as named by git and the CI service, else the machine's user."""
-    who = run.get("who") or {}
-    ci = who.get("ci") or {}
-    name = str(who.get("git") or f"{who.get('user', 'unknown')} on {who.get('host', 'unknown')}")
-    return f"{name}, by {ci.get('service')} of {ci.get('actor')}" if ci else name
+    who = run["who"]
+    name, ci = run_file.person(who), who.get("ci")
+    return f"{name}, by {ci['service']} of {ci['actor']}" if ci else name
 
 
 def cells(notebook: Path) -> list[Any]:
@@ -203,7 +201,7 @@ def write_index(file: Path, bumps: Mapping[str, Sequence[tuple[Path, Mapping[str
     for bump, runs in bumps.items():
         body += f"<h2>{html.escape(bump)}</h2>\n<ul>\n"
         for report, run in runs:
-            sentence = str((run.get("outcome") or {}).get("sentence") or "no result yet")[:_LONGEST_ROW]
+            sentence = (run["outcome"]["sentence"] or "no result yet")[:_LONGEST_ROW]
             name = f"{html.escape(run['started'][:16].replace('T', ' '))} {html.escape(run['notebook']['name'])}"
             body += f'<li><a href="{quote(report.as_posix())}">{name}</a>: {html.escape(display.mark(run["state"]))}. '
             body += f"{display.linked(sentence)}</li>\n"

@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -27,15 +27,17 @@ DECISIONS, INDEX = "decisions.yaml", "index.html"
 #: Jupyter's folder for copies of opened files; never evidence.
 CHECKPOINTS = ".ipynb_checkpoints"
 
-_ID = r"[0-9]{8}T[0-9]{6}Z-[A-Za-z0-9._-]+-[0-9a-f]{8}"
 _LONGEST_NAME = 100
 #: A record's ID where a run prints it.
-_PRINTED = re.compile(rf"Record: (?:\S*/)?({_ID})(?![A-Za-z0-9._-])")
+_PRINTED = re.compile(r"Record: (?:\S*/)?([0-9]{8}T[0-9]{6}Z-[A-Za-z0-9._-]+-[0-9a-f]{8})(?![A-Za-z0-9._-])")
 
 
 @dataclass(frozen=True)
 class Identity:
-    """The bump that a record belongs to.  ``tag`` is empty for a run that only shows the current state."""
+    """The bump that a record belongs to: the field ``bump`` of a run.
+
+    ``tag`` is empty for a run that only shows the current state.
+    """
 
     repository: str
     base: str
@@ -52,21 +54,6 @@ class Identity:
             names.insert(0, "practice")
         return tuple(map(folder_name, names))
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the field ``bump`` of a run."""
-        return asdict(self) | {"tag": self.tag or None}
-
-    @classmethod
-    def from_json(cls, bump: Mapping[str, Any]) -> "Identity":
-        """Parse the field ``bump`` of a run.  Raises KeyError for a missing field."""
-        return cls(
-            repository=str(bump["repository"]),
-            base=str(bump["base"]),
-            image_type=str(bump["image_type"]),
-            tag=str(bump["tag"] or ""),
-            practice=bool(bump["practice"]),
-        )
-
 
 def folder_name(name: str) -> str:
     """Return a safe folder name for any text: without separators, not hidden, not ``..``."""
@@ -80,6 +67,11 @@ def record_id(started: datetime, notebook: str) -> str:
     return f"{started:%Y%m%dT%H%M%SZ}-{slug}-{secrets.token_hex(4)}"
 
 
+def person(who: Mapping[str, Any]) -> str:
+    """Return the person in the field ``who`` of a run, as git knows them, else the machine's user."""
+    return str(who.get("git") or f"{who.get('user', 'unknown')} on {who.get('host', 'unknown')}")
+
+
 def parse_time(text: str) -> datetime:
     """Parse a time written by ``clock.stamp``.  Raises ValueError for anything else."""
     time = datetime.fromisoformat(text)
@@ -89,28 +81,24 @@ def parse_time(text: str) -> datetime:
 
 
 def printed_id(notebook: Mapping[str, Any]) -> str:
-    """Return the ID of the record that an executed notebook names, in its outputs or metadata; empty if none."""
-    # The outputs are those of the newest run; the metadata stay if an executed notebook is run again.
-    found = _PRINTED.search(json.dumps([cell.get("outputs") for cell in notebook.get("cells") or ()]))
-    if found:
-        return found[1]
-    known = (notebook.get("metadata") or {}).get("runbook")
-    name = str(known.get("record")) if isinstance(known, dict) else ""
-    return name if re.fullmatch(_ID, name) else ""
+    """Return the ID of the record that the outputs of an executed notebook name; empty if none."""
+    found = _PRINTED.search(json.dumps([cell.get("outputs") for cell in notebook["cells"]]))
+    return found[1] if found else ""
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Return the run in a record's folder.
+    """Return the run in a record's folder, with every field of a run and of its steps.
 
     Raises RunbookError if it cannot be read, or lacks what every reader relies on.
     """
     try:
-        run = json.loads(files.read_bounded(folder / RUN))
+        run: dict[str, Any] = empty_run() | json.loads(files.read_bounded(folder / RUN))
+        run["steps"] = [empty_step() | step for step in run["steps"]]
         _require_valid(run, folder)
     except (RunbookError, OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else error
         raise RunbookError(f"{folder / RUN} cannot be read as the account of a run: {reason}.") from error
-    return dict(run)
+    return run
 
 
 def _require_valid(run: Mapping[str, Any], folder: Path) -> None:
@@ -119,10 +107,12 @@ def _require_valid(run: Mapping[str, Any], folder: Path) -> None:
         raise ValueError(f"it has version {run['version']!r}; this program knows {VERSION}")
     if run["id"] != folder.name:  # otherwise links would lead to another record
         raise ValueError(f"it is the record {run['id']!r}")
-    Identity.from_json(run["bump"])
+    Identity(**run["bump"])
     parse_time(run["started"])
     if not (run["state"] and run["notebook"]["name"]):
         raise ValueError("it lacks its state or its notebook")
+    for part in (run, *run["steps"]):
+        Next(**part["outcome"]["next"])
 
 
 def empty_step() -> dict[str, Any]:
@@ -133,7 +123,8 @@ def empty_step() -> dict[str, Any]:
 
 def empty_run() -> dict[str, Any]:
     """Return what the steps of a run tell, and what only the run has."""
-    return {"state": "running", **empty_step(), "inputs": {}, "exceptions": [], "diffs": [], "steps": [], "error": None}
+    own = {"mode": "", "parameters": {}, "who": {}, "inputs": {}, "exceptions": [], "diffs": [], "steps": []}
+    return {"state": "running", **empty_step(), **own, "error": None}
 
 
 def fingerprint(run: Mapping[str, Any]) -> str:
@@ -143,15 +134,13 @@ def fingerprint(run: Mapping[str, Any]) -> str:
 
 def interrupted(run: Mapping[str, Any]) -> dict[str, Any]:
     """Return a run that reported no end, as the interrupted one that it is."""
-    steps = list(run.get("steps") or ())
-    if steps and steps[-1]["state"] == "running":
-        steps[-1] = {**steps[-1], "state": "interrupted"}
+    steps = [step | {"state": "interrupted"} if step["state"] == "running" else step for step in run["steps"]]
     return {**run, "state": "interrupted", "steps": steps, "outcome": {"sentence": INTERRUPTED, "next": {}}}
 
 
 def requirements(run: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the requirements for a merge that a run has checked, as ``bump.ready`` writes them."""
-    return list((run.get("inputs") or {}).get("requirements") or ())
+    return list(run["inputs"].get("requirements", ()))
 
 
 def is_active(run: Mapping[str, Any]) -> bool:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -86,14 +86,14 @@ def bump_status(folder: Path, runs: Sequence[Predicate], unreadable: Sequence[st
     name = _name(run, step)
     same = itertools.takewhile(lambda each: (each[0], _name(*each[1:])) == (state, name), reversed(found))
     since = [str(each[1].get("ended") or each[1]["started"]) for each in same][-1]  # repeating it does not reset it
-    outcome = step.get("outcome") or {}
+    outcome = step["outcome"]
     # The bump notebook takes all steps into account, not only the one that blocks the bump.
-    following = Next.from_json((run.get("outcome") or {}).get("next")) or Next.from_json(outcome.get("next"))
+    following = Next(**run["outcome"]["next"]) or Next(**outcome["next"])
     return BumpStatus(
-        **asdict(Identity.from_json(run["bump"])),
+        **run["bump"],
         state=state,
         step=name,
-        sentence=outcome.get("sentence") or "",
+        sentence=outcome["sentence"],
         next=following or _next(state, run),
         since=since,
         record=str(folder / run["id"]),
@@ -125,7 +125,7 @@ def _decide(runs: Sequence[Predicate]) -> _Decided:
 
 def _of_bump(run: Predicate, last: Predicate) -> _Decided:
     """Return what a run of all steps decides; the ``last`` run has changed nothing."""
-    steps = {step["name"]: step for step in run.get("steps") or () if step["state"] != "not run"}
+    steps = {step["name"]: step for step in run["steps"] if step["state"] != "not run"}
     unfinished = [step for _, step in sorted(steps.items()) if step["state"] != "done"]
     found = requirements(run)
     if run["state"] == "running":  # its current step is more specific
@@ -156,10 +156,10 @@ def _links(runs: Iterable[Predicate]) -> dict[str, str]:
     """Return the newest URL for each name that the runs link to, and for the issues they opened."""
     addresses: dict[str, str] = {}
     for run in runs:
-        addresses |= {str(name): str(url) for name, url in (run.get("links") or {}).items()}
-        for effect in run.get("effects") or ():
-            if effect.get("effect") == "issue" and effect.get("url"):
-                addresses[f"issue {effect.get('target')}"] = str(effect["url"])
+        addresses |= run["links"]
+        for effect in run["effects"]:
+            if effect["effect"] == "issue" and effect["url"]:
+                addresses[f"issue {effect['target']}"] = effect["url"]
     return addresses
 
 
@@ -167,7 +167,7 @@ def _next(state: str, run: Predicate) -> Next:
     """Return what comes next after a run that does not say it: the same run again, or that of the whole bump."""
     if state not in _BECAUSE:
         return Next()
-    name, given = str(run["notebook"]["name"]), dict(run.get("parameters") or {})
+    name, given = str(run["notebook"]["name"]), run["parameters"]
     if state == "in progress":
         name, given = BUMP, {each: value for each, value in given.items() if each in _OF_BUMP}
     return Next(_BECAUSE[state], name, given)
@@ -179,15 +179,15 @@ def _has_applied(run: Predicate) -> bool:
     Other notebooks, such as a build, do not block a bump.
     """
     name = str(run["notebook"]["name"])
-    mode = run.get("mode") or (run.get("parameters") or {}).get("mode")
+    mode = run["mode"] or run["parameters"].get("mode")
     if mode == "preview" or run["state"] == "previewed" or not (name == BUMP or name[:2].isdigit()):
         return False
     parts = ("inputs", "effects", "checks", "conditions", "steps")
-    return run["state"] != "failed" or any(run.get(part) for part in parts)
+    return run["state"] != "failed" or any(run[part] for part in parts)
 
 
 def _changes(run: Predicate) -> bool:
-    return run["notebook"]["name"] in CHANGING_STEPS and bool(run.get("effects"))
+    return run["notebook"]["name"] in CHANGING_STEPS and bool(run["effects"])
 
 
 def _unreadable_status(folder: Path, warning: str) -> BumpStatus:

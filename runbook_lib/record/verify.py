@@ -126,7 +126,7 @@ def _record(root: Path, folder: Path, counts: Counts, *, is_committed: bool) -> 
     counts.killed += not is_committed and not alive
     if alive or ("files" not in run and not is_committed):
         return
-    if folder.relative_to(root).parts[:-1] != Identity.from_json(run["bump"]).parts:
+    if folder.relative_to(root).parts[:-1] != Identity(**run["bump"]).parts:
         yield _problem(folder, "is the record of another bump.")
     present, sealed = run_file.digests(folder), run.get("files")
     added = present.keys() - (sealed or {}).keys()  # a notebook may be attached later

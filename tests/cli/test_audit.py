@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from archives import CI, PIN, flip, record, two_bumps
+from archives import CI, PIN, executed, flip, record, two_bumps
 from archives import record_folder as folder
 
 from runbook_lib.cli.__main__ import main
@@ -100,12 +100,11 @@ def test_status_shows_the_age_of_a_state(
 def test_audit_add_attaches_an_executed_notebook(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = record(tmp_path / "audit", "bump", "done", notebook=False)
     out = tmp_path / "out.ipynb"
-    notebook = {"cells": [], "metadata": {"runbook": {"record": name}}, "nbformat": 4, "nbformat_minor": 5}
-    out.write_text(json.dumps(notebook))
+    out.write_text(json.dumps(executed(name)))
     assert main(["audit", "add", str(out)]) == 0
     assert (folder(tmp_path / "audit", "bump") / "report.html").is_file()
     capsys.readouterr()
-    for content in ("", "[]", json.dumps(notebook | {"metadata": {}})):
+    for content in ("", "[]", json.dumps(executed("none"))):
         out.write_text(content)
         assert main(["audit", "add", str(out)]) == 2
         assert re.search(r"cannot be read as a notebook|names no record", capsys.readouterr().err)

@@ -49,7 +49,7 @@ def test_answers_are_written_and_the_next_command_is_named(
     assert main(["review", "--json"]) == 1
     assert [each["subject"] for each in json.loads(capsys.readouterr().out)["decisions"]] == [FILE, "gpt/b@dgx_h100"]
     assert main(["review"]) == status
-    found = decisions.read(tmp_path.joinpath(*BUMP.parts) / decisions.NAME)
+    found = decisions.read(tmp_path.joinpath(*BUMP.parts) / "decisions.yaml")
     assert [(each.kind, each.reason, each.confirm) for each in found.entries] == expected
     assert ("runbooks/bump.ipynb -r tag 26.04-py3\n" in capsys.readouterr().out) is bool(expected)
 
@@ -65,7 +65,7 @@ def test_a_hold_stays_until_its_card_is_decided(
     record(tmp_path, "05-golden-values", "waiting", decisions=ASKED, inputs={"a": "b"})
     record(tmp_path, "bump", "waiting", at=1, parameters=GIVEN, inputs={"a": "b"})
     record(tmp_path, "06-broken-tests", "waiting", at=2, inputs={"a": "b"})
-    file = tmp_path.joinpath(*BUMP.parts) / decisions.NAME
+    file = tmp_path.joinpath(*BUMP.parts) / "decisions.yaml"
     decisions.add(file, [Decision("hold", "image", "too large"), Decision("hold", FILE, "ask", seen=Seen("k"))])
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
     assert main(["review"]) == 0

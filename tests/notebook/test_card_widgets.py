@@ -69,7 +69,7 @@ def test_a_hold_stays_until_somebody_decides_otherwise() -> None:
 
 
 def test_an_answer_is_written_once_and_taken_back(tmp_path: Path) -> None:
-    view, file = offered(*broken("a@x")), tmp_path / decisions.NAME
+    view, file = offered(*broken("a@x")), tmp_path / "decisions.yaml"
     view.save(lambda: file)
     assert not file.exists()
     view.shown[0].buttons["broken"].click()

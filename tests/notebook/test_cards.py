@@ -74,7 +74,7 @@ def test_an_answer_is_bound_to_what_its_card_shows(tmp_path: Path) -> None:
         question("broken", "gpt/b@x", key="k2"),
         question("allow", "older-tag"),
     ]
-    shown, file = list(map(cards.make, asked)), tmp_path / decisions.NAME
+    shown, file = list(map(cards.make, asked)), tmp_path / "decisions.yaml"
     answers = {
         f"accept:{FILE}": {"choice": "accept", "reason": "slow  and right", "typed": "divergence"},
         "broken:gpt/b@x": {"choice": "broken", "reason": "hangs"},
@@ -102,7 +102,7 @@ def test_a_card_shows_the_triage_and_a_hold_because_of_the_same_values(tmp_path:
     facts |= {"details": {"Class": "hang"}, "lines": ["2026-11-25T18:15:03.0657140Z first"], "log": "https://x/1"}
     record(tmp_path, "05-golden-values", "waiting", decisions=[question(**facts)], files={"plot-1.svg": "<svg/>"})
     folder = tmp_path.joinpath(*BUMP.parts)
-    decisions.add(folder / decisions.NAME, [Decision("hold", FILE, "look first", seen=Seen("k1"))])
+    decisions.add(folder / "decisions.yaml", [Decision("hold", FILE, "look first", seen=Seen("k1"))])
     (card,) = cards.read(folder)
     assert cards.evidence(card).text.split("\n")[1:] == [
         "1 → 2", "- Judged: because", "- Before: Before.", "- Class: hang",

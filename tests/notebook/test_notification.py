@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from archives import BUMP, READY, record
 
-from runbook_lib.notebook import notification
+from runbook_lib.notebook import recording
 from runbook_lib.world.machine.notify import notify
 
 INPUTS = {"inputs": {"tag": "26.04-py3"}}
@@ -60,7 +60,7 @@ def test_a_change_of_state_is_heard_once(
 ) -> None:
     for minute, (notebook, state, sentence, fields) in enumerate(runs):
         name = record(tmp_path / "audit", notebook, state, sentence, at=minute, **fields)
-        assert notification.after_run(tmp_path.joinpath("audit", *BUMP.parts, name)) == ""
+        assert recording.notify_of_change(tmp_path.joinpath("audit", *BUMP.parts, name)) == ""
     assert [event["event"] for event in events(heard)] == expected
     for event in events(heard):
         assert event["version"] == 1

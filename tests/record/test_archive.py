@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from archives import BUMP, edit, record
+from archives import BUMP, edit, executed, record
 from clones import git
 
 from runbook_lib.errors import RunbookError
@@ -22,7 +22,6 @@ from runbook_lib.world.machine import provenance
 #: What a run has told its record, up to its end.
 PUSHED = {"effects": [{"effect": "push"}]}
 ENDED = {**PUSHED, "state": "done", "outcome": {"sentence": "Pushed.", "next": {}}}
-NOTEBOOK: dict[str, Any] = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 
 
 def begin(root: Path, told: Mapping[str, object] = MappingProxyType({}), **parameters: object) -> Path:
@@ -42,16 +41,10 @@ def test_a_record_from_its_beginning_to_its_commit(tmp_path: Path, monkeypatch: 
     edit(folder / "run.json", lambda run: run.update(ENDED))
     archive.close(folder)
     archive.commit(folder)
-    cell = {"cell_type": "code", "source": "", "metadata": {}, "execution_count": 1, "outputs": [
-        {"output_type": "stream", "name": "stdout", "text": f"Record: {folder}\ndo-not-tell-anybody"},
-        {"output_type": "display_data", "metadata": {}, "data": {"application/vnd.jupyter.widget-view+json": {}}},
-    ]}  # fmt: skip
-    assert (
-        archive.attach(
-            root, NOTEBOOK | {"cells": [cell], "metadata": {"runbook": {"record": "20260101T000000Z-bump-00000000"}}}
-        )
-        == folder
-    )
+    notebook = executed(f"{folder}\ndo-not-tell-anybody")
+    widget = {"output_type": "display_data", "metadata": {}, "data": {"application/vnd.jupyter.widget-view+json": {}}}
+    notebook["cells"][0]["outputs"].append(widget)
+    assert archive.attach(root, notebook) == folder
     run = run_file.read(folder)
     assert (run["version"], run["state"], run["outcome"]["sentence"]) == (1, "done", "Pushed.")
     assert list(run["files"]) == ["table.csv"]

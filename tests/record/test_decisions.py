@@ -24,7 +24,7 @@ FILE, GROUP, TEST = "moe/a/golden_values_x.json", "dgx_h100/iteration-time", "gp
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    path = tmp_path / decisions.NAME
+    path = tmp_path / "decisions.yaml"
     path.write_text(WRITTEN)
     return path
 
@@ -81,7 +81,7 @@ def test_what_a_person_wrote_stays(file: Path) -> None:
 
 def test_reasons_are_written_and_read_without_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", "a-secret-of-mine")
-    file = tmp_path / "new" / decisions.NAME
+    file = tmp_path / "new" / "decisions.yaml"
     decisions.add(file, [Decision("hold", "loss", "see a-secret-of-mine")])
     assert "a-secret" not in file.read_text()
     assert decisions.parse("hold: [{what: a, reason: a-secret-of-mine}]", "f").entries[0].reason == "***"

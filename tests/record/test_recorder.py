@@ -105,6 +105,8 @@ def test_what_a_run_tells_is_on_the_disk(folder: Path) -> None:
         "conditions": [],
         "mode": "local",
         "error": None,
+        "parameters": {},
+        "who": {},
         "outcome": {
             "sentence": "4 lines changed.",
             "next": {"because": "", "notebook": "01-github-pin", "parameters": {"tag": "26.04-py3"}},

@@ -1,6 +1,7 @@
 """The report: what it tells, in which order, and that it loads and runs nothing."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 from archives import BUMP, elements, words
@@ -8,7 +9,7 @@ from archives import BUMP, elements, words
 from runbook_lib.record import report
 
 RUN = {
-    "notebook": {"name": "bump"}, "state": "waiting", "bump": BUMP.as_json(), "mode": "publish",
+    "notebook": {"name": "bump"}, "state": "waiting", "bump": asdict(BUMP), "mode": "publish",
     "started": "2026-04-01T00:00:00.000Z", "ended": "2026-04-01T00:09:00.000Z",
     "who": {"git": "Ada <ada@example.org>", "user": "ada", "host": "h"},
     "outcome": {"sentence": "Waiting for CI.", "next": {"because": "Run it again."}},

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from archives import BUMP, edit, record
+from archives import BUMP, edit, executed, record
 from clones import git
 
 from runbook_lib.record import archive, run_file
@@ -157,7 +157,7 @@ def test_what_is_no_tampering(audit: Path) -> None:
 
 def test_an_attached_notebook_is_the_only_later_change(tmp_path: Path) -> None:
     name = record(tmp_path, PIN, "done", notebook=False)
-    notebook = {"cells": [], "metadata": {"runbook": {"record": name}}, "nbformat": 4, "nbformat_minor": 5}
+    notebook = executed(name)
     place = archive.attach(tmp_path, notebook)
     archive.attach(tmp_path, notebook)  # again, which changes nothing
     assert verify(tmp_path)[0] == []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.notebook import parameters
+from runbook_lib.notebook.begin import passed
 from runbook_lib.text.notebook_file import BadParameter, NotebookSource, is_ours, resolve
 
 CELL = """\
@@ -125,12 +125,21 @@ def test_only_notebooks_that_say_so_are_ours(tmp_path: Path) -> None:
     assert not is_ours(tmp_path / "d.ipynb")
 
 
+def given(*cells: str) -> dict[str, Any]:
+    """Return what was passed to a notebook of which these cells have run."""
+    variables: dict[str, Any] = {}
+    for cell in cells:
+        exec(cell, variables)
+    return passed("01-pin", cells, variables)
+
+
 def test_a_kernel_knows_what_was_passed_to_its_notebook() -> None:
     """papermill's cell follows the one with the parameters, and is not the last one that has run."""
-    others = ["", "import os\n", CELL, '# Parameters\ntag = "26.04-py3"\nrun_id = 7\n', "run = begin(globals())\n"]
-    assert parameters.read("01-pin", others) == {"tag": "26.04-py3", "run_id": "7"}
-    assert parameters.read("01-pin", [CELL, "apply = False"]) == {}
+    assert given("", CELL, '# Parameters\ntag = "26.04-py3"\nrun_id = 7\n', "wait = 1") == {
+        "tag": "26.04-py3", "run_id": "7",
+    }  # fmt: skip
+    assert given(CELL, "apply = False") == {}
     secret = f'"{"ghp"}_{"a1B2" * 9}"'
     for value, words in {"26.1": "'26.10'", 'float("nan")': "number nan", secret: "tag has a secret in it"}.items():
         with pytest.raises(BadParameter, match=words):
-            parameters.read("01-pin", [CELL, f"# Parameters\ntag = {value}\n"])
+            given(CELL, f"# Parameters\ntag = {value}\n")
