@@ -24,7 +24,7 @@ from runbook_lib.record.recorder import Recorder
 from runbook_lib.text.notebook_file import NotebookSource
 from runbook_lib.world import bump_branch
 from runbook_lib.world.git.checkout import Checkout
-from runbook_lib.world.outside import World as Outside
+from runbook_lib.world.ports import World as Outside
 
 SERVICES: Any = SimpleNamespace(registry=PracticeRegistry)
 #: A test that counts its starts, and is as good as its image: NCCL of 26.05 breaks it.

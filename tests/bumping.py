@@ -33,16 +33,15 @@ from runbook_lib.record.recorder import Recorder
 from runbook_lib.record.run_file import Identity
 from runbook_lib.world import commands
 from runbook_lib.world.bump_branch import BumpBranch
-from runbook_lib.world.conditions import pulls
+from runbook_lib.world.conditions import forge as forge_conditions
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.github.client import GitHub
 from runbook_lib.world.github.models import Pull
 from runbook_lib.world.machine import provenance
 from runbook_lib.world.machine.clock import now, stamp
 from runbook_lib.world.machine.files import make_folder, write
-from runbook_lib.world.outside import World as Outside
-from runbook_lib.world.ports import Services
-from runbook_lib.world.services import ONLINE
+from runbook_lib.world.ports import ONLINE, Services
+from runbook_lib.world.ports import World as Outside
 from runbook_lib.world.transport import http
 
 REPOSITORY = "practice/Megatron-LM"
@@ -315,7 +314,7 @@ def world(home: Path, before: Callable[[World], object] | None = None) -> Iterat
         undo.callback(store.close)
         patched = undo.enter_context(pytest.MonkeyPatch.context())
         patched.setenv("GITHUB_REPOSITORY", REPOSITORY)
-        patched.setattr(pulls, "DELAYS", (0, 0))
+        patched.setattr(forge_conditions, "DELAYS", (0, 0))
         found = World(home, Controls(forge_of(store, home, lambda: now[0])), now, undo)
         folders = sorted(found.records.glob("record-*"))[:runs]
         found.steps += [Recorder("03-open-pr", bump_to(), folder, run_file.read(folder)) for folder in folders]

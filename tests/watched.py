@@ -12,8 +12,8 @@ from runbook_lib.bump.watch import WatchResult, watch
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice.store import scripted
 from runbook_lib.world.github.models import Pull
+from runbook_lib.world.ports import ONLINE
 from runbook_lib.world.repository import choose
-from runbook_lib.world.services import ONLINE
 
 IMAGES = """\
 version: 1

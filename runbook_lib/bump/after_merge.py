@@ -22,8 +22,7 @@ from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.commands import command
 from runbook_lib.world.github.ci_status import choose, judge, on_base
 from runbook_lib.world.gitlab.models import UNDER_WAY
-from runbook_lib.world.outside import World
-from runbook_lib.world.ports import Forge, Services
+from runbook_lib.world.ports import Forge, Services, World
 
 
 @dataclass(frozen=True)

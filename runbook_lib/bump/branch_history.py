@@ -30,7 +30,7 @@ from runbook_lib.world.conditions.commits import CommitKind
 from runbook_lib.world.git import commit_changes
 from runbook_lib.world.git.commit_changes import Commit
 from runbook_lib.world.github.models import Pull
-from runbook_lib.world.outside import World
+from runbook_lib.world.ports import World
 
 #: More commits than this cannot be reviewed; copy-pr-bot does not trust a branch with 250.
 LIMIT = 200

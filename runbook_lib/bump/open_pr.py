@@ -21,11 +21,10 @@ from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch, commit_titles
 from runbook_lib.world.bump_pull import find_pull, head_of, is_mine, marked, named_in, open_for
 from runbook_lib.world.conditions.commits import BranchTip, Committed, Merged, Pushed
-from runbook_lib.world.conditions.pulls import Described, Labelled, PullKey, PullOpen
+from runbook_lib.world.conditions.forge import Described, Labelled, PullKey, PullOpen
 from runbook_lib.world.git.commits import merged_tree
 from runbook_lib.world.github.models import Pull
-from runbook_lib.world.outside import World
-from runbook_lib.world.ports import Forge
+from runbook_lib.world.ports import Forge, World
 
 _COMPLETE = "the branch has the complete bump"
 

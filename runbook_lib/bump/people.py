@@ -11,12 +11,11 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.failures import quarantines
 from runbook_lib.failures.base_branch import MAX_AGE
 from runbook_lib.text.lists import join_first
-from runbook_lib.world import pull_request
 from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.bump_pull import PullRequestState, read_progress
 from runbook_lib.world.github.ci_status import CiStatus, branch_of, on_base
 from runbook_lib.world.github.models import Pull, WorkflowJob
 from runbook_lib.world.ports import Forge
-from runbook_lib.world.pull_request import PullRequestState
 
 #: The branches of the weekly updates of ``uv.lock``.
 _UPDATES = "bump-ci-container-"
@@ -35,7 +34,7 @@ class Head:
     @cached_property
     def ci(self) -> CiStatus:
         """The state of its CI run, read once.  Raises RunbookError if it cannot be."""
-        return pull_request.progress(self.state, self.pull, self.github)
+        return read_progress(self.state, self.pull, self.github)
 
 
 def left_to_people(head: Head) -> Iterator[str]:

@@ -28,8 +28,7 @@ from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.conditions.commits import BranchTip, Committed
 from runbook_lib.world.image_lookup import verify_tag
-from runbook_lib.world.outside import World
-from runbook_lib.world.ports import Registry, Services
+from runbook_lib.world.ports import Registry, Services, World
 
 NO_PLAN = PinPlan((), (), (), ())
 

@@ -11,7 +11,7 @@ from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import head_of
 from runbook_lib.world.conditions.commits import Pushed
 from runbook_lib.world.git.checkout import Checkout
-from runbook_lib.world.outside import World
+from runbook_lib.world.ports import World
 
 #: The exceptions from the policy.
 UPSTREAM, UNSIGNED = "push-upstream", "unsigned-commits"

@@ -22,8 +22,7 @@ from runbook_lib.world.git import commit_changes
 from runbook_lib.world.git.commits import tree_with
 from runbook_lib.world.github.errors import RIGHTS, scopes
 from runbook_lib.world.github.models import GitHubRepository
-from runbook_lib.world.outside import World
-from runbook_lib.world.ports import Forge
+from runbook_lib.world.ports import Forge, World
 
 NAME = notebooks.PREFLIGHT
 

@@ -15,14 +15,12 @@ from runbook_lib.model import Awaited, Condition, Outcome, Plan, Round
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import capitalized, join_first
 from runbook_lib.world import bump_branch
-from runbook_lib.world.bump_pull import is_mine
+from runbook_lib.world.bump_pull import PullRequestState, is_mine, read_state
 from runbook_lib.world.conditions.commits import BranchTip, Pushed
-from runbook_lib.world.conditions.pulls import Authorized, PullKey
+from runbook_lib.world.conditions.forge import Authorized, PullKey
 from runbook_lib.world.github.ci_status import branch_of
 from runbook_lib.world.github.models import Pull, WorkflowRun
-from runbook_lib.world.outside import World
-from runbook_lib.world.ports import Forge
-from runbook_lib.world.pull_request import PullRequestState, read_state
+from runbook_lib.world.ports import Forge, World
 
 _PARTIAL, _RUNNING = "partial-round", "push-while-running"
 

@@ -18,11 +18,9 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import join_first
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
-from runbook_lib.world.bump_pull import is_mine
+from runbook_lib.world.bump_pull import is_mine, read_state
 from runbook_lib.world.github.copy_pr_bot import commands
-from runbook_lib.world.outside import World
-from runbook_lib.world.ports import Forge
-from runbook_lib.world.pull_request import read_state
+from runbook_lib.world.ports import Forge, World
 
 State = Literal["met", "missing", "unknown", "inapplicable"]
 #: A step of this run, as the record has it (``Recorder.steps``).

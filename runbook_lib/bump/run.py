@@ -25,9 +25,7 @@ from runbook_lib.record.recorder import Recorder
 from runbook_lib.world import bump_branch
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.github.errors import NotAllowed
-from runbook_lib.world.outside import World
-from runbook_lib.world.ports import Forge, Services
-from runbook_lib.world.services import ONLINE
+from runbook_lib.world.ports import ONLINE, Forge, Services, World
 
 State = Literal["holds", "made", "would be made", "waits", "failed"]
 

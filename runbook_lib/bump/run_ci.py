@@ -11,18 +11,16 @@ from runbook_lib.bump import branch_history, ci_triggers, pins_step
 from runbook_lib.checks import Check, Evidence, Next, Status
 from runbook_lib.model import Condition, Effect, Outcome, Plan
 from runbook_lib.pins.bump import Bump
-from runbook_lib.world import bump_branch, pull_request
+from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
-from runbook_lib.world.bump_pull import is_mine
+from runbook_lib.world.bump_pull import PullRequestState, is_mine, read_progress, read_state, run_of_head
 from runbook_lib.world.conditions.commits import BranchTip, Committed, Pushed
-from runbook_lib.world.conditions.pulls import Authorized, PullKey, label_request
+from runbook_lib.world.conditions.forge import Authorized, PullKey, label_request
 from runbook_lib.world.git.commit_changes import list_commits
 from runbook_lib.world.github.ci_status import CiStatus
 from runbook_lib.world.github.copy_pr_bot import command
 from runbook_lib.world.github.models import Pull
-from runbook_lib.world.outside import World
-from runbook_lib.world.ports import Forge
-from runbook_lib.world.pull_request import PullRequestState, read_state, run_of_head
+from runbook_lib.world.ports import Forge, World
 from runbook_lib.world.transport import polling
 
 #: Seconds to wait for a run to start.
@@ -141,7 +139,7 @@ class CiPassed:
 
     def _read(self, world: World) -> CiStatus:
         pull = self.key.require(world.forge)
-        return pull_request.progress(replace(self.state, pull=pull), pull, world.forge)
+        return read_progress(replace(self.state, pull=pull), pull, world.forge)
 
 
 def _evidence(progress: CiStatus) -> Evidence:

@@ -17,7 +17,7 @@ from runbook_lib.text.lists import join_first, shorten
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.git.command import GitFailed, git
-from runbook_lib.world.outside import World
+from runbook_lib.world.ports import World
 
 _NAMED = 5  # lines in a sentence
 

@@ -13,7 +13,7 @@ from runbook_lib.images.drivers import EXIT_STATUS, DriverNeeds, judge, listed_d
 from runbook_lib.images.families import OTHER, family_of
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.world.image_lookup import read, reference
-from runbook_lib.world.services import ONLINE
+from runbook_lib.world.ports import ONLINE
 
 
 @click.group()

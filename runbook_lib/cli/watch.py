@@ -10,8 +10,8 @@ from runbook_lib.bump.watch import WatchResult
 from runbook_lib.cli.command import Answer, command
 from runbook_lib.pins.bump import Bump
 from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.ports import ONLINE
 from runbook_lib.world.repository import choose
-from runbook_lib.world.services import ONLINE
 
 
 @command("watch ~/Megatron-LM --base dev")

@@ -21,8 +21,7 @@ from runbook_lib.model import Condition, Effect, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import join_first
 from runbook_lib.world.git.checkout import Checkout
-from runbook_lib.world.outside import World
-from runbook_lib.world.ports import Services
+from runbook_lib.world.ports import Services, World
 
 LOG = "build-image.log"
 HOW = ("build", "pull")

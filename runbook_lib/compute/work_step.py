@@ -18,7 +18,7 @@ from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.world.git.checkout import Checkout
-from runbook_lib.world.outside import World
+from runbook_lib.world.ports import World
 
 LOG = "work-inside.log"
 

@@ -17,8 +17,7 @@ from runbook_lib.text.recipes.ci_selection import WORKFLOW_FILE, select_tests
 from runbook_lib.world.git.checkout import Checkout, slug_of
 from runbook_lib.world.github import ci_status
 from runbook_lib.world.github.models import Pull, WorkflowRun
-from runbook_lib.world.outside import World
-from runbook_lib.world.ports import Forge
+from runbook_lib.world.ports import Forge, World
 from runbook_lib.world.repository import choose
 
 _NAME_ONE = Next.again("Name a branch, or the number or URL of a run, job or pull request:", place="#12")

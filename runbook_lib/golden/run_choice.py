@@ -14,13 +14,12 @@ from runbook_lib.model import Outcome
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import capitalized
 from runbook_lib.text.recipes.file_names import has_values
-from runbook_lib.world import pull_request
 from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.bump_pull import PullRequestState, read_progress
 from runbook_lib.world.github.ci_status import WORKFLOW, branch_of, labels_at
 from runbook_lib.world.github.models import WorkflowRun
 from runbook_lib.world.gitlab.models import UNDER_WAY
 from runbook_lib.world.ports import Forge
-from runbook_lib.world.pull_request import PullRequestState
 
 _MOST_PIPELINES = 5  # read of a commit
 _PIPELINE = re.compile(r"https?://(?:(?!/pipelines/[0-9])\S)++/pipelines/([0-9]{1,18})(?:[/?#]\S*)?")
@@ -100,7 +99,7 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
         return _waiting(state, f"the pull request: {reason}", Next.run(notebooks.OPEN_PR, mode="publish"))
     if run_id:
         return _of_github(state, github, run_id)
-    status = pull_request.progress(state, pull, github)
+    status = read_progress(state, pull, github)
     if status.run is None or status.state not in ("passed", "failed"):
         return ChosenRun(state, missing=Outcome(status.text.rstrip("."), status.next, not status.is_over))
     if status.state == "passed" and state.branch.services.second_ci():

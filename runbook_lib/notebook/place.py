@@ -8,7 +8,7 @@ from pathlib import Path
 from runbook_lib.practice import PracticeWorld
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.machine.files import locked
-from runbook_lib.world.ports import Services
+from runbook_lib.world.ports import ONLINE, Services
 
 #: The lock in a checkout's git folder, and the variable that says that the parent of this process has it.
 LOCK, LOCKED = "base-image-runbook.lock", "RUNBOOK_LOCKED"
@@ -31,8 +31,6 @@ def find(repo: str) -> RunPlace:
     Raises RunbookError for a path without a checkout, and for a practice environment that cannot be opened.
     """
     if repo:
-        from runbook_lib.world.services import ONLINE  # its clients take long to import
-
         return RunPlace(Checkout.open(repo), ONLINE)
     from runbook_lib.practice.forge import REPOSITORY
     from runbook_lib.practice.world import open_world

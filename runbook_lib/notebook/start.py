@@ -17,7 +17,7 @@ from runbook_lib.record import archive
 from runbook_lib.record.status import BumpStatus, status
 from runbook_lib.world import commands
 from runbook_lib.world.machine.clock import ago
-from runbook_lib.world.outside import World
+from runbook_lib.world.ports import World
 
 _BOARD = "runbook-board"
 

@@ -13,9 +13,7 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import join_first
 from runbook_lib.text.sanitize import visible
 from runbook_lib.world.git.checkout import Checkout
-from runbook_lib.world.outside import World
-from runbook_lib.world.ports import Services
-from runbook_lib.world.services import ONLINE
+from runbook_lib.world.ports import ONLINE, Services, World
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,24 @@
-"""Which pull request is a bump's, and the markers in a description that say so.
+"""The bump's pull request: which one it is, our markers in its description, its state, and the progress of its CI.
 
 Our parts of a description are between markers, invisible on GitHub.  An update replaces only the text between them.
 """
 
 import re
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
-from runbook_lib.errors import Refused
+from runbook_lib import display, notebooks
+from runbook_lib.checks import Next
+from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import LTS
+from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.conditions.forge import login_of, wait_for_head
 from runbook_lib.world.git.checkout import Checkout, slug_of
-from runbook_lib.world.github.models import Pull
+from runbook_lib.world.github.ci_status import CiStatus, branch_of, choose, judge, labels_at, wrong_tests
+from runbook_lib.world.github.copy_pr_bot import command, commands, complaint, refusals
+from runbook_lib.world.github.models import Comment, LabelEvent, Pull, WorkflowJob, WorkflowRun
 from runbook_lib.world.ports import Forge
 
 _BEGIN = re.compile(r"<!-- base-image-runbook:begin(?: (?P<bump>[^\s<>]+))? -->")
@@ -85,3 +93,123 @@ def is_for(pull: Pull, bump: Bump) -> bool:
         return pull.head_ref == bump.branch
     same_title = pull.title.strip().lower() == bump.title.lower()
     return same_title and (LTS in pull.labels) == (bump.image_type == "lts")
+
+
+@dataclass(frozen=True)
+class PullRequestState:
+    """The state of the bump's pull request and its CI on GitHub.
+
+    ``problem`` is the reason why GitHub could not be queried.  ``behind`` is the number of base commits that the head
+    lacks, ``me`` is the token's login, ``records`` the bump's folder in the archive, and ``review`` the review of the
+    commits between base and head.  ``refused``: the head commit's deployment to CI was refused.
+    """
+
+    branch: BumpBranch
+    github: Forge | None
+    head_name: str
+    pull: Pull | None = None
+    comments: tuple[Comment, ...] = ()
+    labellings: tuple[LabelEvent, ...] = ()
+    behind: int = 0
+    me: str = ""
+    records: Path | None = None
+    refused: bool = False
+    problem: str = ""
+
+    @property
+    def bump(self) -> Bump:
+        """The parameters of the bump."""
+        return self.branch.bump
+
+    @property
+    def authorized(self) -> tuple[Comment, ...]:
+        """The comments that authorize CI for the head commit: our own, and those of people who may authorize it."""
+        return commands(self.comments, self.pull.head_sha, self.me) if self.pull else ()
+
+    def show(self) -> display.View:
+        """Show the pull request, and the comment that would authorize its CI."""
+        if self.pull is None:
+            return display.note(self.problem or f"No pull request is open for {self.branch.bump.branch}.")
+        comments = [f"{comment.author} at {comment.created:%Y-%m-%d %H:%M} UTC" for comment in self.authorized]
+        rows = {
+            "pull request": f"#{self.pull.number} {self.pull.url}",
+            "head": self.pull.head_sha,
+            "merge commit (what CI tests)": self.pull.merge_commit or "not computed yet",
+            "base": f"{self.pull.base_ref}, {self.behind} commits ahead of the head",
+            "labels": ", ".join(sorted(self.pull.labels)) or "none",
+            "authorized": ", ".join(comments) or f"not yet: the comment will be {command(self.pull.head_sha)!r}",
+        }
+        return display.mapping(rows)
+
+
+def read_state(branch: BumpBranch, github: Forge | None, records: Path | None = None) -> PullRequestState:
+    """Read the bump's pull request, with its comments and labels.  Changes nothing.
+
+    ``records`` is the bump's folder in the archive.  A run that publishes nothing continues without GitHub.
+    """
+    bump = branch.bump
+    if bump.tag is None or github is None:
+        problem = "No tag was given." if bump.tag is None else "GitHub cannot be queried without a token."
+        return PullRequestState(branch, github, "", records=records, problem=problem)
+    state = PullRequestState(branch, github, head_of(branch.checkout, bump), records=records)
+    try:
+        if pull := find_pull(github, bump, state.head_name):
+            state = refresh(state, github, pull.number)
+    except RunbookError as error:
+        if bump.publish:
+            raise
+        return replace(state, problem=str(error))
+    return state
+
+
+def refresh(state: PullRequestState, github: Forge, number: int) -> PullRequestState:
+    """Return the state with the pull request read again from GitHub."""
+    pull = wait_for_head(github, number, None)
+    behind = github.behind(pull.base_ref, pull.head_sha)
+    comments, labellings = github.comments(number), github.labellings(number)
+    me = state.me or login_of(github)
+    refused = bool(refusals(comments, pull.head_sha)) or github.deployment_failed(pull.head_sha)
+    return replace(state, pull=pull, comments=comments, labellings=labellings, behind=behind, me=me, refused=refused)
+
+
+def run_of_head(pull: Pull, github: Forge, bump: Bump) -> WorkflowRun | None:
+    """Return the run for the head commit; copy-pr-bot starts one by itself for a trusted author."""
+    return choose(github.runs(branch_of(pull.number), pull.head_sha), pull.head_sha, bump.repository.ci.workflow)
+
+
+def read_progress(state: PullRequestState, pull: Pull, github: Forge) -> CiStatus:
+    """Return the current state of the head commit's CI run on GitHub."""
+    head, bump = pull.head_sha, state.bump
+    run = run_of_head(pull, github, bump)
+    jobs: tuple[WorkflowJob, ...] = ()
+    wrong = ""
+    if run:
+        jobs = github.jobs(run.id)
+        wrong = wrong_tests(labels_at(pull.labels, state.labellings, run.created), bump.image_type, bump.repository)
+    current = judge(run, jobs, head, wrong)
+    if run and current.state == "failed" and not bump.repository.tests.golden:
+        current = replace(current, next=Next(f"Read its failed jobs: {run.url}"))
+    if current.state in ("passed", "useless"):
+        return current
+    comments = github.comments(pull.number)
+    if refusals(comments, head) or (current.state in ("none", "failed") and github.deployment_failed(head)):
+        return replace(
+            current, state="refused", sentence=f"waiting for another commit: copy-pr-bot could not deploy {head[:10]}",
+            next=Next.run(notebooks.RUN_CI, "Push an empty commit, and authorize CI for it:"),
+        )  # fmt: skip
+    if run is None and (code := complaint(comments, head, state.me)):
+        return replace(
+            current, state="refused", sentence=f"waiting for a maintainer: copy-pr-bot refused the command ({code})",
+            next=Next(f'Ask a maintainer of {github.repository} to comment "{command(head)}" on {pull.url} (again).'),
+        )  # fmt: skip
+    if run is None and (newest := github.pull(pull.number)).head_sha != head:
+        return replace(
+            current, state="superseded", sentence=f"waiting: #{newest.number} has a newer head, {newest.head_sha[:10]}",
+            next=Next.again(),
+        )  # fmt: skip
+    if run is None and not commands(comments, head, state.me):
+        return replace(
+            current, sentence=f"waiting for a comment: none authorizes CI for {head[:10]} yet",
+            next=Next.run(notebooks.RUN_CI, "Post that comment:", mode="publish"),
+        )  # fmt: skip
+    return current

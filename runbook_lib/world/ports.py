@@ -1,10 +1,20 @@
-"""The ports: what the steps need of the world outside, as protocols that the real clients and practice implement."""
+"""The outside of a run: what the steps need of it, as protocols (the ports), and the world that a step is given.
 
-from collections.abc import Collection, Mapping
+Practice implements the protocols, and so do the real clients.
+"""
+
+import os
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol, Self, TypeVar
+from pathlib import Path
+from typing import Any, Protocol, Self, TypeVar
 
+from runbook_lib.errors import RunbookError
 from runbook_lib.images.reference import Image, ImageRef
+from runbook_lib.model import Round
+from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.github.models import (
     Artifact,
     Comment,
@@ -228,3 +238,107 @@ class Services(Protocol):
 
     def monotonic(self) -> float:
         """Return the time of that clock, in seconds."""
+
+
+@dataclass(frozen=True)
+class OnlineServices:
+    """GitHub, OCI registries and GitLab, with the settings in ``env``.  Each client is imported when it is needed."""
+
+    env: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+
+    def forge(self, repository: str, *, required: bool) -> Forge | None:
+        """Return GitHub; None if there is no usable token and it is not ``required``.  Raises RunbookError."""
+        from runbook_lib.world.github.client import GitHub
+
+        try:
+            return GitHub(repository, self.env)
+        except RunbookError:
+            if required:
+                raise
+            return None
+
+    def registry(self, ref: ImageRef) -> Registry:
+        """Return the repository of an image in its registry, or at RUNBOOK_REGISTRY.  Sends nothing yet."""
+        from runbook_lib.world.registry.client import OciRegistry
+
+        return OciRegistry(ref, self.env)
+
+    def second_ci(self, server: str = "", project: str = "") -> SecondCi | None:
+        """Return GitLab, at GITLAB_URL or else at ``server``; None without either.  Raises RunbookError."""
+        from runbook_lib.world.gitlab.client import GitLab
+
+        settings = {name: value for name, value in self.env.items() if value}
+        if not (server or settings.get("GITLAB_URL")):
+            return None
+        return GitLab({"GITLAB_URL": server, "GITLAB_PROJECT": project, **settings})
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+    def monotonic(self) -> float:
+        """Return the time, in seconds."""
+        return time.monotonic()
+
+
+ONLINE = OnlineServices()
+
+
+class Journal(Protocol):
+    """Notes of a run that must be on disk before the change that they announce."""
+
+    @property
+    def is_bump(self) -> bool:
+        """True for a run of all steps of a bump."""
+
+    @property
+    def steps(self) -> Sequence[Mapping[str, Any]]:
+        """The steps of this run so far, as the record has them."""
+
+    def planned_commit(self, parent: str, tree: str, kind: str) -> None:
+        """Note a commit of a tree on ``parent``, both by their IDs, before a branch has it."""
+
+
+@dataclass
+class Changes:
+    """What this run has changed so far: the IDs of its ``commits``, and the ``pushed`` ones by branch.
+
+    ``published``: it has pushed something, or opened the pull request, so GitHub may need some seconds.
+    ``refused`` are GitHub's refusals of texts, by the part of the description (``Described``).
+    """
+
+    commits: set[str] = field(default_factory=set)
+    pushed: dict[str, str] = field(default_factory=dict)
+    published: bool = False
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class World:
+    """``github`` is None if there is no usable token, ``records`` is the bump's folder in the archive.
+
+    ``folder`` is this run's record, for the logs of long processes; None if nothing is recorded.
+    ``branches`` are the bump's branches that were read (``bump_branch.look``), so that each is read once.
+    ``round`` is what the step before leaves of the newest CI run; None if it does not respond to it.
+    """
+
+    checkout: Checkout
+    github: Forge | None
+    journal: Journal
+    services: Services = ONLINE
+    records: Path | None = None
+    changes: Changes = field(default_factory=Changes)
+    branches: dict[str, Any] = field(default_factory=dict)
+    round: Round | None = None
+    folder: Path | None = None
+
+    @property
+    def forge(self) -> Forge:
+        """GitHub.  Raises RunbookError without a token."""
+        if self.github is None:
+            raise RunbookError("GitHub cannot be queried without a token.", "Set GITHUB_TOKEN, then run again.")
+        return self.github
+
+    def sleep(self, seconds: float) -> None:
+        """Wait until the clock of the services has moved on."""
+        self.services.sleep(seconds)

@@ -14,7 +14,7 @@ from runbook_lib.bump import after_merge
 from runbook_lib.bump.after_merge import AfterMerge, MergeFacts
 from runbook_lib.bump.run import carry_out
 from runbook_lib.text.recipes.quarantine import quarantined_rows
-from runbook_lib.world.outside import World as Outside
+from runbook_lib.world.ports import World as Outside
 
 RECIPE = "tests/test_utils/recipes/h100/gpt.yaml"
 REPO = "owner/name"

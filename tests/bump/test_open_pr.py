@@ -11,10 +11,10 @@ from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.model import Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.world.bump_pull import find_pull, head_of, is_for
-from runbook_lib.world.conditions import pulls
+from runbook_lib.world.conditions import forge as forge_conditions
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.github.models import Pull
-from runbook_lib.world.outside import World as Outside
+from runbook_lib.world.ports import World as Outside
 
 __all__ = ["colleague"]
 TITLE = "chore: Update Docker image version to 26.04-py3"
@@ -328,7 +328,7 @@ def test_a_pull_request_counts_if_its_author_may_write(author: str, likeness: di
 
 
 def test_github_gets_a_moment_to_notice_a_push(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulls, "DELAYS", (1, 2, 3))
+    monkeypatch.setattr(forge_conditions, "DELAYS", (1, 2, 3))
     new = replace(PULL, head_sha="c" * 40)
     seen = [PULL, new, replace(new, mergeable=True), new]
     slept: list[float] = []
@@ -337,10 +337,10 @@ def test_github_gets_a_moment_to_notice_a_push(monkeypatch: pytest.MonkeyPatch) 
         def pull(self, number: int) -> Pull:
             return seen.pop(0)
 
-    found = pulls.wait_for_head(Slow(), 9, new.head_sha, slept.append)  # type: ignore[arg-type]
+    found = forge_conditions.wait_for_head(Slow(), 9, new.head_sha, slept.append)  # type: ignore[arg-type]
     assert (found.head_sha, found.mergeable, slept) == (new.head_sha, True, [1, 2])
     seen = [PULL] * 4
-    assert pulls.wait_for_head(Slow(), 9, new.head_sha, slept.append) == PULL  # type: ignore[arg-type]
+    assert forge_conditions.wait_for_head(Slow(), 9, new.head_sha, slept.append) == PULL  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,7 @@ from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.conditions.commits import BranchTip, Committed
 from runbook_lib.world.git.checkout import Checkout
-from runbook_lib.world.outside import World
-from runbook_lib.world.services import ONLINE
+from runbook_lib.world.ports import ONLINE, World
 
 TAG = "26.04-py3"
 

@@ -13,7 +13,7 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.world import bump_branch
 from runbook_lib.world.conditions.commits import BranchTip, Pushed
-from runbook_lib.world.outside import World as Outside
+from runbook_lib.world.ports import World as Outside
 
 COPY = "practice/Megatron-LM is a copy, of which nobody asks that"
 #: For these tests the practice repository is the upstream one.

@@ -24,8 +24,7 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.practice import PracticeWorld, open_world
 from runbook_lib.record.recorder import Recorder
 from runbook_lib.world.git.checkout import Checkout
-from runbook_lib.world.outside import World
-from runbook_lib.world.services import OnlineServices
+from runbook_lib.world.ports import OnlineServices, World
 
 ROOT = Path(__file__).resolve().parents[2]
 TAG = "26.04-py3"

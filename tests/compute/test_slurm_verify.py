@@ -26,7 +26,7 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.record.recorder import Recorder
 from runbook_lib.world import bump_branch
 from runbook_lib.world.git.checkout import Checkout
-from runbook_lib.world.outside import World as Outside
+from runbook_lib.world.ports import World as Outside
 
 ROOT = Path(__file__).resolve().parents[2]
 TAG = "26.04-py3"

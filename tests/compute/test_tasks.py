@@ -22,7 +22,7 @@ from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, Repository
 from runbook_lib.world.git.checkout import Checkout
-from runbook_lib.world.outside import World
+from runbook_lib.world.ports import World
 
 CORE = """
 [project]

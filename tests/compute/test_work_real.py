@@ -15,7 +15,7 @@ from runbook_lib.compute.work_step import WorkFacts, WorkInside
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM
 from runbook_lib.world.git.checkout import Checkout
-from runbook_lib.world.outside import World
+from runbook_lib.world.ports import World
 
 pytestmark = pytest.mark.slow
 

@@ -21,7 +21,7 @@ from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record.recorder import Recorder
 from runbook_lib.world.git.checkout import Checkout
-from runbook_lib.world.outside import World
+from runbook_lib.world.ports import World
 
 TAG = "26.04-py3"
 UV = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))

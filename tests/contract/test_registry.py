@@ -10,8 +10,7 @@ from runbook_lib.images.families import NGC
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.practice.registry import PracticeRegistry
 from runbook_lib.world.image_lookup import verify_tag
-from runbook_lib.world.ports import Registry, Services
-from runbook_lib.world.services import OnlineServices
+from runbook_lib.world.ports import OnlineServices, Registry, Services
 
 NAME, BOTH = "nvcr.io/nvidia/pytorch", ("amd64", "arm64")
 

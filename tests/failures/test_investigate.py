@@ -8,7 +8,7 @@ from bumping import BRANCH, World, after_ci, bump_to, git, world
 from runbook_lib.display import View
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures.investigate import InvestigateCi, Investigation
-from runbook_lib.world.outside import World as Outside
+from runbook_lib.world.ports import World as Outside
 
 BUMP = bump_to("", mode="preview")
 

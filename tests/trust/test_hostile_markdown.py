@@ -35,7 +35,7 @@ from runbook_lib.text.markdown_texts import fenced
 from runbook_lib.text.recipes.targets import Target
 from runbook_lib.text.sections import compose_body
 from runbook_lib.world.bump_pull import marked
-from runbook_lib.world.conditions.issues import IssueFiled
+from runbook_lib.world.conditions.forge import IssueFiled
 from runbook_lib.world.github import copy_pr_bot
 from runbook_lib.world.github.client import GitHub
 

@@ -17,7 +17,7 @@ from runbook_lib.model import Effect, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.world import bump_branch
 from runbook_lib.world.machine import files
-from runbook_lib.world.outside import World
+from runbook_lib.world.ports import World
 
 
 @dataclass(frozen=True)

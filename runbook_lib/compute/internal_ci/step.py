@@ -28,8 +28,7 @@ from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.gitlab.models import UNDER_WAY, NoSuchRef, Pipeline
 from runbook_lib.world.once import once
-from runbook_lib.world.outside import World
-from runbook_lib.world.ports import SecondCi
+from runbook_lib.world.ports import SecondCi, World
 from runbook_lib.world.transport import polling
 
 #: Seconds before each further attempt to start a pipeline: GitLab may need a moment to notice a push.

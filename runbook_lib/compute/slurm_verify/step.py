@@ -25,7 +25,7 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import join_first
 from runbook_lib.world import bump_branch
 from runbook_lib.world.machine import files
-from runbook_lib.world.outside import World
+from runbook_lib.world.ports import World
 
 #: Number of failed tests whose evidence is shown; the record has all.
 _SHOWN = 20

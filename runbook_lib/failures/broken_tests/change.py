@@ -16,9 +16,9 @@ from runbook_lib.text.markdown import unlinked
 from runbook_lib.text.recipes import quarantine, unit_tests
 from runbook_lib.text.recipes.targets import Target
 from runbook_lib.world.conditions.commits import BranchTip, Committed
-from runbook_lib.world.conditions.issues import IssueFiled
+from runbook_lib.world.conditions.forge import IssueFiled
 from runbook_lib.world.github.models import Issue
-from runbook_lib.world.outside import World
+from runbook_lib.world.ports import World
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.text import edits
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.recipes.targets import Target
-from runbook_lib.world.conditions.issues import IssueFiled
+from runbook_lib.world.conditions.forge import IssueFiled
 from runbook_lib.world.ports import Forge
 
 _SCRIPT = re.compile(r"[\w.-]{1,200}")  # a job with a launch script has its name

@@ -17,7 +17,7 @@ from runbook_lib.text.markdown import unlinked
 from runbook_lib.text.recipes.quarantine import BROKEN
 from runbook_lib.text.recipes.rows import RecipeRow
 from runbook_lib.text.recipes.targets import Target
-from runbook_lib.world.conditions.issues import IssueFiled
+from runbook_lib.world.conditions.forge import IssueFiled
 from runbook_lib.world.github.models import Issue
 from runbook_lib.world.machine.clock import now
 from runbook_lib.world.ports import Forge

@@ -25,13 +25,12 @@ from runbook_lib.model import Condition, Outcome, Plan, Round
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text import edits, markdown_texts
 from runbook_lib.text.lists import capitalized, join_first
-from runbook_lib.world import bump_branch, bump_pull, pull_request
+from runbook_lib.world import bump_branch, bump_pull
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.conditions.commits import BranchTip
-from runbook_lib.world.conditions.issues import Rerun
-from runbook_lib.world.conditions.pulls import Described, PullKey
+from runbook_lib.world.conditions.forge import Described, PullKey, Rerun
 from runbook_lib.world.git.commits import follow, tree_with
-from runbook_lib.world.outside import World
+from runbook_lib.world.ports import World
 
 #: Runs of a flaky test before a person must examine it.
 _MAX_ATTEMPTS = 3
@@ -85,7 +84,7 @@ class BrokenTests:
         return BrokenTestFacts(surveyed, found)
 
     def _look_failures(self, world: World, branch: BumpBranch) -> RunFailures:
-        state = pull_request.read_state(branch, world.github, records=world.records)
+        state = bump_pull.read_state(branch, world.github, records=world.records)
         triaged = decide.triage(run_choice.choose_run(state, run_id=self.run_id, source=self.source))
         searches = bisect_offer.look_searches(branch, world.records)
         return RunFailures(triaged, decide.decide(triaged, searches), searches)

@@ -30,12 +30,12 @@ from runbook_lib.text.recipes.targets import Target
 from runbook_lib.world import bump_branch, bump_pull
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.conditions.commits import BranchTip, Pushed
-from runbook_lib.world.conditions.pulls import Described, Labelled, PullKey, PullOpen
+from runbook_lib.world.conditions.forge import Described, Labelled, PullKey, PullOpen
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.git.command import GitFailed
 from runbook_lib.world.github.models import Pull
 from runbook_lib.world.machine.clock import now
-from runbook_lib.world.outside import World
+from runbook_lib.world.ports import World
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from runbook_lib.model import Effect
 from runbook_lib.text.edits import Edit, edited_paths, unapplied
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.git.commits import create_commit, merged_tree, move_branch, tree_with
-from runbook_lib.world.outside import World
+from runbook_lib.world.ports import World
 
 CommitKind = Literal["pins", "refresh", "quarantine", "reenable", "empty"]
 

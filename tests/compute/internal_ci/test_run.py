@@ -24,10 +24,10 @@ from runbook_lib.golden.step import GoldenStep
 from runbook_lib.practice.runs import StoredFile
 from runbook_lib.practice.second_ci import PracticeSecondCi
 from runbook_lib.practice.store import Store
-from runbook_lib.world.conditions import pulls
+from runbook_lib.world.conditions import forge as forge_conditions
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.gitlab.client import GitLab
-from runbook_lib.world.outside import World as Outside
+from runbook_lib.world.ports import World as Outside
 
 BRANCH = "bump/main/dev-26.04-py3"
 TO = f"pull-request/{BRANCH}"
@@ -100,7 +100,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def at(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[At]:
     monkeypatch.setattr(internal_ci, "DELAYS", (0.0, 0.0))
     monkeypatch.setattr("runbook_lib.world.transport.http.PAUSES", (0, 0))
-    monkeypatch.setattr(pulls, "DELAYS", (0, 0))
+    monkeypatch.setattr(forge_conditions, "DELAYS", (0, 0))
     monkeypatch.setenv("GITHUB_REPOSITORY", REPOSITORY)
     home = tmp_path / "home"
     shutil.copytree(prepared, home, ignore=shutil.ignore_patterns("audit", "outside-contributor"))

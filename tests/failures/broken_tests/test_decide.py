@@ -30,10 +30,10 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.practice.runs import PracticeRefusal, StoredFile
 from runbook_lib.practice.store import scripted
-from runbook_lib.world import bump_branch, pull_request
+from runbook_lib.world import bump_branch, bump_pull
 from runbook_lib.world.github.errors import NotAllowed
 from runbook_lib.world.github.models import Issue
-from runbook_lib.world.outside import World as Outside
+from runbook_lib.world.ports import World as Outside
 
 HANG = "gpt3_mcore_te_tp4_pp1_long"
 MEMORY = "gpt3_moe_mcore_tp2_ep4_memory"
@@ -428,7 +428,7 @@ def test_the_jobs_of_a_pipeline_are_compared_with_that_of_the_base_commit(
     replies["pipelines"] = [replies["pipelines/1"], replies["pipelines/3"]]
     with gitlab_project.served(replies, REPOSITORY) as project:
         project.configure(monkeypatch)
-        state = pull_request.read_state(branch, at.github())
+        state = bump_pull.read_state(branch, at.github())
         diagnosed = decide.triage(run_choice.choose_run(state, source="gitlab")).jobs
     results = {(job.test, job.platform): job.on_base for job in diagnosed}
     assert {test for (test, _), result in results.items() if result.state == "failing"} == {f"moe/{MEMORY}"}

@@ -8,7 +8,7 @@ from runbook_lib.errors import Refused
 from runbook_lib.failures.broken_tests import survey
 from runbook_lib.failures.broken_tests.step import BrokenTests
 from runbook_lib.world import bump_branch
-from runbook_lib.world.outside import World as Outside
+from runbook_lib.world.ports import World as Outside
 
 RECIPE = "tests/test_utils/recipes/h100/gpt.yaml"
 CASE = "gpt3_mcore_te_tp1_pp1"
