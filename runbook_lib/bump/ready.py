@@ -298,7 +298,9 @@ def _check_values(head: Head) -> Iterator[Requirement]:
     # A group's files may have been committed by hand: a person must decide on the group anyway.
     files += [group.id for group in verdicts.groups if not group.accepted]
     action = Next.run(notebooks.GOLDEN_VALUES, "Decide on them.")
-    detail = f"{join_first(files, 4)} {display.be(len(files))} held back." if files else "None is held back."
+    detail = f"The branch changes {display.count(len(verdicts.judgements), 'golden file')}; none is held back."
+    if files:
+        detail = f"{join_first(files, 4)} {display.be(len(files))} held back."
     yield _met("values", not files, detail, action, tuple(verdicts.accepted_dangers))
 
 
