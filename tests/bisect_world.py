@@ -13,9 +13,9 @@ from typing import Any
 
 import slurm_repository
 
-from runbook_lib.bisect.image.facts import SearchFacts, read_search, reread
-from runbook_lib.bisect.image.request import BisectRequest, parse
-from runbook_lib.bisect.image.step import BisectImage
+from runbook_lib.bisect.facts import SearchFacts, read_search, reread
+from runbook_lib.bisect.request import BisectRequest, parse
+from runbook_lib.bisect.step import BisectImage
 from runbook_lib.bump.run import carry_out
 from runbook_lib.compute.slurm.site import Session, Site
 from runbook_lib.pins.bump import Bump

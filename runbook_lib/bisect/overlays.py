@@ -6,8 +6,8 @@ import shlex
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from runbook_lib.images.compare import Component, version_numbers
@@ -16,6 +16,10 @@ from runbook_lib.images.compare import Component, version_numbers
 INVALID = 86
 #: The first line that a container prints: without it none was started, and the exit status is not the test's own.
 STARTED = "runbook-started:"
+#: The components that can be swapped.
+_TABLE: tuple[Mapping[str, Any], ...] = tuple(
+    tomllib.loads(files("runbook_lib.bisect").joinpath("overlays.toml").read_text("utf-8"))["overlay"]
+)
 _REPORT = re.compile(r"runbook-overlay: ([\w.-]{1,60}) (\S{1,80})\s*")
 _REFUSAL = re.compile(r"runbook-invalid: (.{1,400})")
 #: A package's version, if Python imports it from the overlay and not from the image.
@@ -70,12 +74,6 @@ class Overlay:
         return [run, f"ENV {variable}={target}${{{variable}:+:${variable}}}"]
 
 
-@cache
-def _table() -> tuple[Mapping[str, Any], ...]:
-    text = files(__package__).joinpath("overlays.toml").read_text("utf-8")
-    return tuple(tomllib.loads(text)["overlay"])
-
-
 def plan_overlays(
     changes: Iterable[Component], named: Mapping[str, str]
 ) -> tuple[tuple[Overlay, ...], tuple[str, ...]]:
@@ -86,13 +84,13 @@ def plan_overlays(
     """
     components = {component.name: component for component in changes}
     cuda = components.get("CUDA", Component("CUDA", "", ""))
-    known = {row["name"] for row in _table()}
+    known = {row["name"] for row in _TABLE}
     packages = [
         {"name": name, "wheel": {"any": f"{name}=={{version}}"}, "module": name.replace("-", "_")}
         for name in named if name not in known
     ]  # fmt: skip
     overlays, suspects = [], []
-    for row in (*_table(), *packages):
+    for row in (*_TABLE, *packages):
         component = components.pop(row.get("component", ""), None)
         if row["name"] in named:
             component = Component(row["name"], named[row["name"]], component.new if component else "")
@@ -139,19 +137,20 @@ def _overlay(row: Mapping[str, Any], component: Component, cuda: str) -> Overlay
     )  # fmt: skip
 
 
-def script(overlays: Sequence[Overlay], folder: str) -> str:
-    """Return the shell text that installs overlays in the image that it runs in; ``folder`` keeps installed files.
+def script(overlays: Sequence[Overlay], folder: Path) -> str:
+    """Return the shell text that installs overlays in the image that it runs in, and keeps them below ``folder``.
 
     It says first that it was started.
     """
+    place = str(folder / "overlays")
     lines = [f'echo "{STARTED} ${{SLURM_JOB_NODELIST:-$(hostname)}}"']
     if overlays:
         template = files(__package__).joinpath("overlays.sh").read_text("utf-8")
-        lines.append(template.replace("@FOLDER@", shlex.quote(folder)))
+        lines.append(template.replace("@FOLDER@", shlex.quote(place)))
     for overlay in overlays:
         lines.append(shlex.join(["restore", overlay.folder, overlay.requirement, *overlay.variables]))
     for overlay in overlays:
-        program = overlay.report or _MODULE_VERSION.format(module=overlay.module, prefix=f"{folder}/{overlay.folder}")
+        program = overlay.report or _MODULE_VERSION.format(module=overlay.module, prefix=f"{place}/{overlay.folder}")
         numbers = map(str, version_numbers(overlay.old)[: overlay.numbers])
         lines.append(shlex.join(["report", overlay.name, program, ".".join(numbers)]))
     return "\n".join(lines) + "\n"

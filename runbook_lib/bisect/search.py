@@ -5,6 +5,7 @@ twice.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -22,6 +23,7 @@ _NONE = 0.1
 _FIRST_RUNS = 2  # of each end, before anything else
 _MAX_SETS = 2_000  # sets of components of one size; with more sets, interactions of that size are not considered
 _CONFIRMING_RUNS = 4  # of each culprit restored, at least
+_MAX_LOST = 3  # runs without a value after which a point is given up
 
 Verdict = Literal["culprit", "tag only", "not reproduced", "not a single component", "undecided"]
 
@@ -39,10 +41,19 @@ class Point:
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of a point.  ``value``: the metric, or None if the point is invalid: its overlay did not take effect."""
+    """A run of a point with its number from 1.
+
+    ``outcome``: empty before it has ended, ``value``, ``invalid`` (its overlay did not take effect) or ``lost`` (it
+    produced no value: a node failed, or no container started).  ``value`` is the metric.
+    """
 
     point: Point
-    value: float | None
+    outcome: Literal["", "value", "invalid", "lost"] = ""
+    value: float | None = None
+    number: int = 0
+    image: str = ""
+    node: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,7 +106,9 @@ class _Data:
         self.problem = problem
         sign = 1 if problem.higher_is_better else -1
         self.runs = [(run.point, sign * run.value) for run in ledger if run.value is not None]
-        self.invalid = {run.point for run in ledger if run.value is None}
+        self.lost = Counter(run.point for run in ledger if run.outcome == "lost")
+        self.invalid = {run.point for run in ledger if run.outcome == "invalid"}
+        self.invalid |= {point for point in self.lost if point.restored and self.lost[point] >= _MAX_LOST}
 
     def count(self, point: Point) -> int:
         """Return the number of valid runs of a point."""
@@ -118,11 +131,18 @@ class _Data:
 
 
 def advance(problem: Problem, ledger: Sequence[Trial]) -> Point | Conclusion:
-    """Return the next point to run, or the conclusion; never a point beyond the budget."""
+    """Return the next point to run, or the conclusion; never a point beyond the budget.
+
+    Runs without a value count towards the budget only.
+    """
     data = _Data(problem, ledger)
     answer = _reproduce(data) or _find_step(data)
     if isinstance(answer, Point) and len(ledger) >= problem.budget:
         return Conclusion("undecided", f"The budget of {problem.budget} runs is spent.")
+    if isinstance(answer, Point) and data.lost[answer] >= _MAX_LOST:
+        last = [run.reason for run in ledger if run.point == answer][-1]
+        reason = f"{answer.tag} produced no value in {data.lost[answer]} runs; in the last, {last}."
+        return Conclusion("undecided", reason)
     return answer
 
 

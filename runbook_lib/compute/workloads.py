@@ -1,9 +1,15 @@
-"""The resources that the rows of a recipe need on a cluster: nodes, GPUs, time and the script of each test.  Pure.
+"""The tests of the recipes as workloads of a cluster: nodes, GPUs, time, script, and the parallelism of each.  Pure.
 
 A recipe lists ``products: [{test_case: [name], products: [{environment, scope, platforms, …}]}]``, and ``spec`` sets
 defaults for all rows.  Each value in a row's lists is a separate workload, except that its scopes only select it
 (``recipe_parser.py:flatten_products`` of Megatron-LM).  The script is a template: ``{name}`` represents a value of the
 row, ``{{`` and ``}}`` represent braces.
+
+The names and rules of parallelism are those of Megatron-LM's ``arguments.py``, ``parallel_state.py`` and
+``transformer_config.py``; the ``MODEL_ARGS`` of a ``model_config.yaml`` are that program's options, with its defaults.
+Sources of the value of ``CUDA_DEVICE_MAX_CONNECTIONS``: ``skills/mcore-run-on-slurm``, and the assertions and warnings
+of ``validate_args``: before Blackwell TP > 1 or CP > 1 asserts 1, unless FSDP or overlapped expert communication is on;
+both kinds of FSDP assert that it is not 1, on any hardware.
 """
 
 import itertools
@@ -12,13 +18,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runbook_lib.errors import CannotTell
+from runbook_lib.errors import CannotTell, Refused
 from runbook_lib.text import yaml_spans
 
 #: Default limit in seconds; a script without ``n_repeat`` runs once (``recipe_parser.py:load_workloads``).
 TIME_LIMIT = 1800
 _NO_DIMENSION = frozenset({"scope", "cadence", "allow_failure"})
 _TEMPLATE_FIELD = re.compile(r"\{\{|\}\}|\{(?P<name>\w*)\}|[{}]")
+VARIABLE = "CUDA_DEVICE_MAX_CONNECTIONS"
+#: The settings of a test that are numbers.
+_NUMBERS = {
+    "tensor": "--tensor-model-parallel-size", "context": "--context-parallel-size",
+    "pipeline": "--pipeline-model-parallel-size", "heads": "--num-attention-heads",
+    "expert": "--expert-model-parallel-size", "expert_tensor": "--expert-tensor-parallel-size",
+    "connections": VARIABLE,
+}  # fmt: skip
+#: The options of the kinds of FSDP, which exclude each other.
+_FSDP = {"--use-torch-fsdp2": "Torch-FSDP2", "--use-megatron-fsdp": "Megatron-FSDP"}
+#: The platforms of the recipes, by whether their GPUs are Blackwell's or older.
+_BLACKWELL = ("dgx_b200", "dgx_b300", "dgx_gb200", "dgx_gb300")
+_OLDER = ("dgx_a100", "dgx_h100", "dgx_h200")
+OVERLAPPED = 32
 
 
 @dataclass(frozen=True)
@@ -39,7 +59,7 @@ class Workload:
 
     @property
     def name(self) -> str:
-        """Return its test, environment, platform and, if the recipe has one, tag."""
+        """Its test, environment, platform and, if the recipe has one, tag."""
         parts = [self.model, self.case, self.environment, self.platform, self.values.get("tag", "")]
         return "-".join(re.sub(r"[^\w.]+", "_", part) for part in parts if part)
 
@@ -49,8 +69,8 @@ class Workload:
     def command(self, **values: str) -> str:
         """Return the script with the row's values and these in it.  Raises CannotTell for a field without a value."""
         known = {
-            "n_repeat": "1", **self.values, "model": self.model, "test_case": self.case, "nodes": str(self.nodes),
-            "environment": self.environment, "platforms": self.platform, "gpus": str(self.gpus), **values,
+            "n_repeat": "1", "model": self.model, "test_case": self.case, "nodes": str(self.nodes),
+            "environment": self.environment, "platforms": self.platform, **self.values, **values,
         }  # fmt: skip
 
         def fill(match: re.Match[str]) -> str:
@@ -70,15 +90,15 @@ def read(recipe: str, text: str) -> tuple[Workload, ...]:
     Raises CannotTell, with the recipe's path, for invalid YAML and for an invalid number.
     """
     try:
-        data = mapping(yaml_spans.load(text))
+        data = _mapping(yaml_spans.load(text))
     except CannotTell as error:
         raise CannotTell(f"The recipe {recipe} is not one YAML document: {error}") from error
     workloads: list[Workload] = []
-    for product in map(mapping, _list(data.get("products"))):
+    for product in map(_mapping, _list(data.get("products"))):
         case = next(iter(_list(product.get("test_case"))), None)
         for row in _list(product.get("products")) if case else ():
             if isinstance(row, dict):
-                workloads += _workloads(recipe, str(case), {**mapping(data.get("spec")), **row})
+                workloads += _workloads(recipe, str(case), {**_mapping(data.get("spec")), **row})
     return tuple(workloads)
 
 
@@ -93,7 +113,7 @@ def _workloads(recipe: str, case: str, settings: Mapping[str, Any]) -> Iterator[
                 values[key] = "" if value is None else str(value)
         script = values.pop("script", "")
         nodes, gpus, limit = (
-            whole_number(values.get(key) or default, f"{recipe}: {case} sets {key}")
+            _whole_number(values.get(key) or default, f"{recipe}: {case} sets {key}")
             for key, default in (("nodes", 1), ("gpus", 0), ("time_limit", TIME_LIMIT))
         )
         yield Workload(
@@ -102,7 +122,105 @@ def _workloads(recipe: str, case: str, settings: Mapping[str, Any]) -> Iterator[
         )  # fmt: skip
 
 
-def mapping(value: object) -> Mapping[str, Any]:
+@dataclass(frozen=True)
+class Parallelism:
+    """Sizes count GPUs; numbers that the test does not set are 0.
+
+    ``fsdp`` is its kind, empty without.  ``expert`` and ``expert_tensor`` are the sizes of its experts' parallelism.
+    ``connections`` is the test's own ``CUDA_DEVICE_MAX_CONNECTIONS``, None if it does not set it.
+    """
+
+    tensor: int = 1
+    context: int = 1
+    pipeline: int = 1
+    heads: int = 0
+    fsdp: str = ""
+    overlap_expert_communication: bool = False
+    connections: int | None = None
+    expert: int = 1
+    expert_tensor: int = 0
+
+    @property
+    def model(self) -> int:
+        """The number of GPUs of one copy of the model."""
+        return self.tensor * self.context * self.pipeline
+
+    @classmethod
+    def parse(cls, text: str, path: str = "model_config.yaml") -> "Parallelism":
+        """Parse the text of a ``model_config.yaml``.  Raises CannotTell, with the path, if it cannot be read."""
+        try:
+            data = yaml_spans.load(text)
+        except CannotTell as error:
+            raise CannotTell(f"{path} is not valid YAML. Fix it before the test is submitted.") from error
+        if not isinstance(data, dict):
+            raise CannotTell(f"{path} has no settings (expected MODEL_ARGS and ENV_VARS).")
+        arguments = _mapping(data.get("MODEL_ARGS"))
+        settings = {**arguments, VARIABLE: _mapping(data.get("ENV_VARS")).get(VARIABLE)}
+        numbers = {}
+        for name, option in _NUMBERS.items():
+            if (value := settings.get(option)) is not None:
+                numbers[name] = _whole_number(value, f"{path} sets {option}")
+        fsdp = next((kind for option, kind in _FSDP.items() if _is_on(arguments, option)), "")
+        overlaps = _is_on(arguments, "--overlap-moe-expert-parallel-comm")
+        return cls(**numbers, fsdp=fsdp, overlap_expert_communication=overlaps)
+
+    def problems(self, world_size: int) -> tuple[str, ...]:
+        """Return the reasons, as sentences, why it cannot run on this many GPUs; empty if it can."""
+        sizes = (("TP", self.tensor), ("CP", self.context), ("PP", self.pipeline), ("EP", self.expert))
+        if wrong := [f"{name} is {size}" for name, size in sizes if size < 1]:
+            return (f"{' and '.join(wrong)}; expected at least 1.",)
+        needed = {f"TP {self.tensor} × CP {self.context} × PP {self.pipeline}": self.model}
+        if self.expert > 1 or self.expert_tensor:
+            tensor = self.expert_tensor or self.tensor
+            factors = f"expert TP {tensor} × EP {self.expert} × PP {self.pipeline}"
+            needed[factors] = tensor * self.expert * self.pipeline
+        problems = []
+        for factors, number in needed.items():
+            if world_size < 1 or world_size % number:
+                problems.append(f"WORLD_SIZE is {world_size}, which is not a multiple of {number} ({factors}).")
+        if self.heads % self.tensor:
+            problems.append(f"{self.heads} attention heads cannot be divided by TP {self.tensor}.")
+        return tuple(problems)
+
+
+def _is_on(arguments: Mapping[str, Any], name: str) -> bool:
+    """Return True if the test's script passes the option, which it does for any value except false."""
+    return arguments.get(name, False) not in (False, None, "false")
+
+
+def choose(platform: str, test: Parallelism) -> int | None:
+    """Return the value of CUDA_DEVICE_MAX_CONNECTIONS: the test's own, if it contradicts no rule; None to unset it.
+
+    Blackwell does not need it.  Blanks in the platform's name, a typo of some recipes, are ignored.  Raises CannotTell
+    for an unknown platform, and Refused where two settings of the test exclude each other or its own value is wrong.
+    """
+    name, known = "".join(platform.split()), (*_OLDER, *_BLACKWELL)
+    if name not in known:
+        reason = f"The GPUs of the platform {platform!r} are unknown, so {VARIABLE} cannot be chosen."
+        raise CannotTell(f"{reason} Known: {', '.join(known)}.")
+    sizes = (("TP", test.tensor), ("CP", test.context))
+    split = "" if test.fsdp else " and ".join(f"{kind} {size}" for kind, size in sizes if size > 1)
+    own, rules = test.connections, dict[int, str]()
+    if split and name in _OLDER:
+        rules[1] = f"Before Blackwell {split} without FSDP requires 1: Megatron-LM asserts it."
+    if test.overlap_expert_communication:
+        rules[OVERLAPPED] = f"Overlapped MoE expert-parallel communication needs {OVERLAPPED} for its streams."
+    if own is None and len(rules) > 1:
+        raise Refused(
+            f"Two settings of the test exclude each other. {' '.join(rules.values())} Set {VARIABLE} to the more "
+            "important one under ENV_VARS in its model_config.yaml, or leave one of the two out."
+        )
+    if own is None:
+        return next(iter(rules), None)
+    # A test has one configuration for all platforms, so where it overlaps, its choice of 1 applies to Blackwell too.
+    is_chosen = own in rules or (own == 1 and split and rules)
+    if not is_chosen and (rules or (test.fsdp and own <= 1)):
+        rule = " ".join(rules.values()) or f"{test.fsdp} must not run with 1."
+        raise Refused(f"The test sets {VARIABLE} to {own}, which contradicts the rule: {rule}")
+    return own
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
     """Return a mapping of a recipe or of settings, empty in place of anything else."""
     return value if isinstance(value, dict) else {}
 
@@ -113,7 +231,7 @@ def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def whole_number(value: object, setting: str) -> int:
+def _whole_number(value: object, setting: str) -> int:
     """Return a setting's value; ``setting`` is what a message calls it.  Raises CannotTell if it is no whole number."""
     text = str(value).strip()
     if isinstance(value, bool) or not text.isascii() or not text.isdecimal() or len(text) > 9:

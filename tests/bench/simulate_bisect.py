@@ -51,5 +51,5 @@ def search(scenario: Scenario, seed: int) -> tuple[Conclusion, list[Trial]]:
     """Search with simulated runs; return the conclusion and the ledger."""
     generator, ledger = random.Random(seed), list[Trial]()
     while isinstance(answer := advance(scenario.problem, ledger), Point):
-        ledger.append(Trial(answer, scenario.run(answer, generator)))
+        ledger.append(Trial(answer, "value", scenario.run(answer, generator)))
     return answer, ledger

@@ -68,7 +68,10 @@ def test_named_components_have_overlays_too() -> None:
         "nccl": "nvidia-nccl-cu13==2.28.9", "my-kernels": "my-kernels==1.2",
     }  # fmt: skip
     assert {overlay.module for overlay in overlays} >= {"my_kernels", "flash_attn"}
-    for text in (script(overlays, "/x"), "\n".join(line for each in overlays for line in each.dockerfile_lines())):
+    for text in (
+        script(overlays, Path("/x")),
+        "\n".join(line for each in overlays for line in each.dockerfile_lines()),
+    ):
         assert "APEX_CUDA_EXT=1" in text
     assert [sentence.split(" ", 1)[0] for sentence in suspects] == ["CUDA"]
 
@@ -101,7 +104,7 @@ def test_the_script_installs_once_and_reports(tmp_path: Path, reported: str, sta
         'mkdir -p "$2/nvidia/nccl/lib"; touch "$2/nvidia/nccl/lib/libnccl.so.2"\n'
     )
     pip.chmod(0o755)
-    text = script([SOME], str(tmp_path / "overlays")) + 'echo "path=$LD_LIBRARY_PATH"\n'
+    text = script([SOME], tmp_path) + 'echo "path=$LD_LIBRARY_PATH"\n'
     env = {"PATH": f"{pip.parent}:/usr/bin:/bin"}
     for _ in range(2):
         process = subprocess.run(["bash", "-c", text], env=env, capture_output=True, text=True)
@@ -176,7 +179,7 @@ def test_old_versions_are_really_loaded_in_a_run_and_in_the_fixed_image(tmp_path
     }  # fmt: skip
     (tmp_path / "constraint.txt").write_text("nvidia-nccl-cu13==99\n")
     for overlay in overlays:
-        text = script([overlay], str(tmp_path / "overlays"))
+        text = script([overlay], tmp_path)
         process = subprocess.run(["bash", "-c", text], env=env, capture_output=True, text=True)
         assert (process.returncode, invalidity([overlay], process.stdout.splitlines())) == (0, ""), process.stderr
         run, variable = (line.replace("/opt", str(tmp_path)) for line in overlay.dockerfile_lines())
@@ -188,8 +191,6 @@ def test_old_versions_are_really_loaded_in_a_run_and_in_the_fixed_image(tmp_path
         without = subprocess.run(["python3", "-c", program], env=env, capture_output=True, text=True).stdout.strip()
         assert without != version
     broken = replace(overlays[0], requirement="nvidia-nccl-cu13==1.0")
-    process = subprocess.run(
-        ["bash", "-c", script([broken], str(tmp_path / "x"))], env=env, capture_output=True, text=True
-    )
+    process = subprocess.run(["bash", "-c", script([broken], tmp_path / "x")], env=env, capture_output=True, text=True)
     assert process.returncode == INVALID
     assert "pip could not install" in invalidity([broken], process.stdout.splitlines())

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from bench_bisect import TENSORRT_LLM
@@ -33,7 +34,7 @@ def scenario(**changes: object) -> Scenario:
 
 def test_it_begins_with_the_ends() -> None:
     assert advance(PROBLEM, []) == Point(TAGS[-1])
-    assert advance(PROBLEM, [Trial(Point(TAGS[-1]), 1.0)]) == Point(TAGS[0])
+    assert advance(PROBLEM, [Trial(Point(TAGS[-1]), "value", 1.0)]) == Point(TAGS[0])
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,8 @@ def test_a_component_whose_overlay_fails_is_a_suspect_and_is_not_run_again() -> 
     case, ledger, generator = scenario(), list[Trial](), random.Random(1)
     broken = Point(TAGS[-1], ("cudnn",))
     while isinstance(answer := advance(case.problem, ledger), Point):
-        ledger.append(Trial(answer, None if answer == broken else case.run(answer, generator)))
+        run = Trial(answer, "invalid") if answer == broken else Trial(answer, "value", case.run(answer, generator))
+        ledger.append(run)
     assert [run.point for run in ledger].count(broken) == 1
     assert answer.verdict == "not a single component"
 
@@ -74,10 +76,19 @@ def test_the_ends_may_be_exit_statuses_and_the_components_many() -> None:
 
 
 def test_an_end_that_cannot_run_ends_the_search() -> None:
-    conclusion = advance(PROBLEM, [Trial(Point(TAGS[-1]), None)])
+    conclusion = advance(PROBLEM, [Trial(Point(TAGS[-1]), "invalid")])
     assert isinstance(conclusion, Conclusion)
     assert conclusion.verdict == "undecided"
     assert TAGS[-1] in conclusion.reason
+
+
+def test_lost_runs_are_paid_and_three_of_them_give_a_point_up() -> None:
+    lost = [Trial(Point(TAGS[-1]), "lost", reason=f"node {number} failed") for number in range(3)]
+    assert advance(PROBLEM, lost[:2]) == Point(TAGS[-1])
+    assert advance(replace(PROBLEM, budget=2), lost[:2]) == Conclusion("undecided", "The budget of 2 runs is spent.")
+    conclusion = advance(PROBLEM, lost)
+    assert isinstance(conclusion, Conclusion)
+    assert conclusion.reason == f"{TAGS[-1]} produced no value in 3 runs; in the last, node 2 failed."
 
 
 @given(st.integers(0, 10_000), st.integers(1, 30), st.data())
@@ -97,8 +108,8 @@ def test_components_that_all_cannot_be_verified_leave_the_tag_and_suspects() -> 
     problem = Problem(("a", "b"), {"b": ("nccl", "cudnn")}, budget=40)
     ledger: list[Trial] = []
     while isinstance(answer := advance(problem, ledger), Point):
-        value = None if answer.restored else {"a": 1.0, "b": 0.0}[answer.tag]
-        ledger.append(Trial(answer, value))
+        invalid, valid = Trial(answer, "invalid"), Trial(answer, "value", {"a": 1.0, "b": 0.0}[answer.tag])
+        ledger.append(invalid if answer.restored else valid)
     assert answer.verdict == "tag only"
 
 

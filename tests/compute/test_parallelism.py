@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from runbook_lib.compute.parallelism import Parallelism, choose
+from runbook_lib.compute.workloads import Parallelism, choose
 from runbook_lib.errors import CannotTell, Refused
 
 CONFIG = """\

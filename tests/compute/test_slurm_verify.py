@@ -19,8 +19,7 @@ from runbook_lib.bump.run import carry_out
 from runbook_lib.compute.slurm.client import OVER
 from runbook_lib.compute.slurm.outcome import MatrixOutcome
 from runbook_lib.compute.slurm.site import Session, Site
-from runbook_lib.compute.slurm_verify.facts import SlurmFacts, read_facts
-from runbook_lib.compute.slurm_verify.step import SlurmVerify, read_outcomes
+from runbook_lib.compute.slurm.step import SlurmFacts, SlurmVerify, read_facts, read_outcomes
 from runbook_lib.errors import Refused
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record.recorder import Recorder

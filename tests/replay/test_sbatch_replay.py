@@ -20,7 +20,7 @@ from runbook_lib.world.git.checkout import Checkout
 
 pytestmark = pytest.mark.replay
 
-SITE = Site("/shared/results", image="/shared/mcore.sqsh")
+SITE = Site("/shared/results", "/shared/mcore.sqsh", (("/shared/data", "/mnt/artifacts", "ro"),))
 #: Main on 2026-08-22, which the facts below are of.
 MAIN = "d98e8a64dd"
 
@@ -110,9 +110,8 @@ def test_caches_that_two_nodes_share_need_a_mount(every: list[Workload]) -> None
     def nightly(platform: str, nodes: int) -> Iterator[Workload]:
         return (it for it in every if (it.platform, it.nodes) == (platform, nodes) and "nightly" in it.scopes)
 
-    data = replace(SITE, mounts=(("/shared/data", "/mnt/artifacts", "ro"),))
-    lacks = [selection.unmounted(data, SelectedTest(it)) for it in nightly("dgx_gb200", 2)]
+    lacks = [selection.prepare(it, None, SITE).obstacle for it in nightly("dgx_gb200", 2)]
     assert ["/lustre/fsw" in sentence for sentence in lacks] == [True] * 65
-    cache = replace(data, mounts=(*data.mounts, ("/shared/cache", "/lustre")))
-    assert not any(selection.unmounted(cache, SelectedTest(it)) for it in nightly("dgx_gb200", 2))
-    assert not any(selection.unmounted(data, SelectedTest(it)) for it in nightly("dgx_h100", 1))
+    cache = replace(SITE, mounts=(*SITE.mounts, ("/shared/cache", "/lustre")))
+    assert not any(selection.prepare(it, None, cache).obstacle for it in nightly("dgx_gb200", 2))
+    assert not any(selection.prepare(it, None, SITE).obstacle for it in nightly("dgx_h100", 1))

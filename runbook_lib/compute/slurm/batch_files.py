@@ -11,9 +11,9 @@ import shlex
 from importlib import resources
 from pathlib import Path
 
-from runbook_lib.compute.parallelism import VARIABLE
 from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Site
+from runbook_lib.compute.workloads import VARIABLE
 
 #: The folder in which the scripts of the recipes expect the checkout.
 INSIDE = "/opt/megatron-lm"
@@ -34,10 +34,10 @@ def job_files(entry: SelectedTest, site: Site, folder: Path, tree: Path) -> dict
     ``folder`` is for its results, ``tree`` the archive of the tested commit.  Raises
     CannotTell for a field of the recipe's script without a value.
     """
-    test, session, gpus = entry.test, site.session, site.gpus_for(entry.test)
+    test, session = entry.test, site.session
     directives = {
         "job-name": job_name(folder), "nodes": str(test.nodes), "ntasks-per-node": "1",
-        "gpus-per-node": str(gpus) if site.gpus else "", "time": _time(test.time_limit),
+        "gpus-per-node": str(test.gpus) if site.gpus else "", "time": _time(test.time_limit),
         "partition": session.partition, "account": session.account, "output": f"{folder}/job.log",
         "signal": "USR1@60",  # each Python process prints its stacks before the time limit (task.sh)
     }  # fmt: skip
@@ -45,10 +45,9 @@ def job_files(entry: SelectedTest, site: Site, folder: Path, tree: Path) -> dict
     if not any(_SHARING.match(option) for option in site.options):
         options.append("--exclusive")  # else Slurm gives the processes of a node one processor together
     options.append("--no-requeue")  # a test that Slurm ended is submitted again by name
-    batch = _fill(
-        "job.sh", DIRECTIVES="\n".join(f"#SBATCH {option}" for option in (*options, *site.options)), GPUS=str(gpus),
-        FOLDER=shlex.quote(str(folder)), SRUN=shlex.join([*_container(site, tree), "bash"]),
-    )  # fmt: skip
+    lines = "\n".join(f"#SBATCH {option}" for option in (*options, *site.options))
+    srun = shlex.join([*_container(site, tree), "bash"])
+    batch = _fill("job.sh", DIRECTIVES=lines, GPUS=str(test.gpus), FOLDER=shlex.quote(str(folder)), SRUN=srun)
     variable = f"unset {VARIABLE}" if entry.connections is None else f"export {VARIABLE}={entry.connections}"
     task = _fill(
         "task.sh", TEST=" ".join(f"{test}, from {test.recipe}".split()),

@@ -61,6 +61,7 @@ _DOWN = re.compile(
 )
 #: Messages of Slurm's commands on a machine that belongs to no cluster.
 _NO_CLUSTER = re.compile(r"[Cc]ould not establish a configuration source|Unable to (?:open|process) configuration file")
+_RETRY = "Run the same command again once Slurm responds: the jobs keep running, and the run will pick them up."
 
 
 class Slurm:
@@ -123,17 +124,17 @@ class Slurm:
                 f"{program} is not installed on this machine.", "Run this where jobs are submitted: on a login node."
             ) from error
         except subprocess.TimeoutExpired as error:
-            raise Unreachable(f"{program} did not answer within {LIMIT:.0f} seconds.") from error
+            raise Unreachable(f"{program} did not answer within {LIMIT:.0f} seconds.", _RETRY) from error
         except OSError as error:
             raise RunbookError(f"{program} could not be run ({error.strerror or error}).") from error
         message = " ".join(process.stderr.split())[:500]
         if process.returncode and _DOWN.search(message):
-            raise Unreachable(f"Slurm's controller cannot be reached: {program} reports {message!r}.")
+            raise Unreachable(f"Slurm's controller cannot be reached: {program} reports {message!r}.", _RETRY)
         if process.returncode and _NO_CLUSTER.search(message):
             raise RunbookError(
                 f"{program} finds no settings of a cluster on this machine ({message!r}).",
-                "Run this where you can "
-                "submit jobs: on a login node of the cluster, or where SLURM_CONF names its slurm.conf.",
+                "Run this where you can submit jobs: on a login node of the cluster, or where SLURM_CONF names its "
+                "slurm.conf.",
             )
         if process.returncode:
             command = f"{program} {' '.join(arguments)[:200]}"

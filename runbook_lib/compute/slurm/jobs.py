@@ -10,6 +10,7 @@ it ended, and what Slurm noted in its log.
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -93,27 +94,27 @@ def number_in(path: Path) -> int | None:
 
 
 def submit(
-    slurm: Slurm, jobs: Iterable[SlurmJob], texts_of: Callable[[SlurmJob], Mapping[Path, str]], *,
-    sleep: Callable[[float], None] = time.sleep, say: Callable[[str], object] = print,
+    slurm: Slurm, jobs: Iterable[SlurmJob], texts_of: Callable[[SlurmJob], Mapping[Path, str]],
+    sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[SlurmJob]:  # fmt: skip
     """Write the files of each job, submit it unless the queue has it already, and yield it with its ID.
 
     An earlier submission may have been interrupted before the ID was written.  Raises Refused if Slurm rejects a job,
     and Unreachable if its controller stays down.
     """
-    known = polling.patiently(lambda: _ids(slurm), sleep, say)
+    known = polling.patiently(lambda: _ids(slurm), sleep, print)
     for job in jobs:
         number = known.get(job.name)
         if number is None:
             for path, text in texts_of(job).items():
                 files.make_folder(path.parent)
                 files.write(path, text)
-            number = _submit(slurm, job, sleep, say)
+            number = _submit(slurm, job, sleep)
         files.write(job.folder / "job", f"{number}\n")
         yield replace(job, id=number)
 
 
-def _submit(slurm: Slurm, job: SlurmJob, sleep: Callable[[float], None], say: Callable[[str], object]) -> int:
+def _submit(slurm: Slurm, job: SlurmJob, sleep: Callable[[float], None]) -> int:
     queries = 0
 
     def attempt() -> int:
@@ -125,7 +126,7 @@ def _submit(slurm: Slurm, job: SlurmJob, sleep: Callable[[float], None], say: Ca
         queries = _QUERIES
         return slurm.submit(str(job.folder / BATCH))
 
-    return polling.patiently(attempt, sleep, say)
+    return polling.patiently(attempt, sleep, print)
 
 
 def _ids(slurm: Slurm) -> dict[str, int]:
@@ -153,11 +154,12 @@ def poll(slurm: Slurm, jobs: Iterable[SlurmJob], *, early: bool = False) -> tupl
     if not all(job.over for job in found):
         listed = {queued.name: queued for queued in slurm.queue()}
         found = [job if job.over else _updated(job, listed.get(job.name)) for job in found]
-    complete = [job for job in found if job.state in ("RUNNING", "CANCELLED") and _has_values(job)]
-    if early and (running := [job.id or 0 for job in complete if job.state == "RUNNING"]):
-        slurm.cancel(running)
-    ended = [job.folder for job in complete if job.state == "CANCELLED"]  # after it had written its golden values
-    return tuple(replace(job, state="COMPLETED", reason="") if job.folder in ended else job for job in found)
+    if early and (complete := [job for job in found if job.state == "RUNNING" and _has_values(job)]):
+        cancel(slurm, complete)
+    for number, job in enumerate(found):
+        if job.state == "CANCELLED" and _has_values(job):  # after it had written its golden values
+            found[number] = replace(job, state="COMPLETED", reason="")
+    return tuple(found)
 
 
 def saved_state(job: SlurmJob) -> SlurmJob:
@@ -191,23 +193,23 @@ def _has_values(job: SlurmJob) -> bool:
 
 def follow(
     slurm: Slurm, jobs: Sequence[SlurmJob], *, early: bool = False, wait: bool = False,
-    sleep: Callable[[float], None] = time.sleep, say: Callable[[str], object] = print,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[SlurmJob, ...]:  # fmt: skip
-    """Return the jobs in their current state, or with ``wait`` their final state; ``say`` receives each change.
+    """Return the jobs in their current state, or with ``wait`` their final state after printing each change.
 
     Raises Unreachable if Slurm's controller stays down.
     """
     return polling.follow(
         lambda: poll(slurm, jobs, early=early),
         lambda found: polling.Observation(_counts(found), over=all(job.over for job in found)),
-        wait=wait, sleep=sleep, say=say, unreachable="The jobs continue meanwhile. Trying again.",
+        wait=wait, sleep=sleep, unreachable="The jobs continue meanwhile. Trying again.",
     )  # fmt: skip
 
 
 def _counts(jobs: Iterable[SlurmJob]) -> str:
     """Return for example ``3 completed, 2 running``."""
-    words = [job.word for job in jobs]
-    return ", ".join(f"{words.count(word)} {word}" for word in sorted(set(words)))
+    words = Counter(job.word for job in jobs)
+    return ", ".join(f"{count} {word}" for word, count in sorted(words.items()))
 
 
 def _state_in_log(folder: Path) -> str:

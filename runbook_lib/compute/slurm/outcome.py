@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from runbook_lib.compute.parallelism import Parallelism
 from runbook_lib.compute.slurm.client import OVER
 from runbook_lib.compute.slurm.jobs import GONE, SlurmJob, log_tail
-from runbook_lib.compute.workloads import Workload
+from runbook_lib.compute.workloads import Parallelism, Workload
 from runbook_lib.errors import CannotTell
 from runbook_lib.failures import read_logs
 from runbook_lib.failures.failure import FailedJob, Failure

@@ -4,9 +4,8 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from runbook_lib.compute.parallelism import Parallelism, choose
 from runbook_lib.compute.slurm.site import Site
-from runbook_lib.compute.workloads import Workload, read
+from runbook_lib.compute.workloads import Parallelism, Workload, choose, read
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import coverage
 from runbook_lib.text.recipes import file_names, rows
@@ -50,9 +49,7 @@ def read_commit_tests(branch: BumpBranch, site: Site, words: str) -> tuple[tuple
     tests: list[SelectedTest] = []
     for name, workload in workloads.items():
         test = prepare(workload, texts[config_of(workload)], site)
-        obstacle = test.obstacle or unmounted(site, test)
-        values = {path.rpartition("/")[2]: texts[path] for path in golden[name]}
-        tests.append(replace(test, obstacle=obstacle, golden=values))
+        tests.append(replace(test, golden={path.rpartition("/")[2]: texts[path] for path in golden[name]}))
     return tuple(tests), warnings
 
 
@@ -113,33 +110,36 @@ def config_of(test: Workload) -> str:
 
 
 def prepare(test: Workload, config: str | None, site: Site) -> SelectedTest:
-    """Return a test with its requirements; ``config`` is the text of its settings, None if there are none."""
+    """Return a test with its requirements, and with the GPUs per node that it gets at the site.
+
+    ``config`` is the text of its settings, None if there are none.
+    """
     if test.values.get("tag") == "legacy":
         return SelectedTest(test, obstacle="It tests an older release, and only CI prepares a checkout of that.")
+    given = replace(test, gpus=test.gpus and max(test.gpus, site.least_gpus))
+    connections, obstacle = None, _unmounted(test, config, site)
     try:
         test.command(assets_dir="", artifacts_dir="", name="")
-        if config is None:  # its script sets the variables that it needs
-            return SelectedTest(test)
-        parallelism = Parallelism.parse(config, config_of(test))
-        connections = choose(test.platform, parallelism)
+        if config is not None:  # else its script sets the variables that it needs
+            parallelism = Parallelism.parse(config, config_of(test))
+            connections = choose(test.platform, parallelism)
+            if problems := " ".join(parallelism.problems(given.nodes * given.gpus)):
+                hint = (
+                    f" Its recipe requests {test.gpus} GPUs per node, but CI's runners provide all of theirs: see "
+                    "least-gpus."
+                )
+                obstacle = problems + (hint if given == test else "")
     except RunbookError as error:
-        return SelectedTest(test, obstacle=str(error))
-    gpus = site.gpus_for(test)
-    obstacle = " ".join(parallelism.problems(test.nodes * gpus))
-    if obstacle and gpus == test.gpus:
-        obstacle += (
-            f" Its recipe requests {test.gpus} GPUs per node, but CI's runners provide all of theirs: see least-gpus."
-        )
-    return SelectedTest(test, connections, obstacle, config)
+        obstacle = str(error)
+    return SelectedTest(given, connections, obstacle, config)
 
 
-def unmounted(site: Site, entry: SelectedTest) -> str:
+def _unmounted(test: Workload, config: str | None, site: Site) -> str:
     """Return a sentence on what a test uses and its container lacks; empty if it has all.
 
     A mount inside a folder of CI counts as the folder: a user who mounts parts of it knows which are read.
     """
-    test = entry.test
-    text = f"{test.script}\n{entry.config}"
+    text = f"{test.script}\n{config}"
     used = [folder for folder in (_DATA, *(_SHARED_BY_NODES if test.nodes > 1 else ())) if folder in text]
     present = [f"{mount[1].rstrip('/')}/" for mount in site.mounts]
     missing = [it for it in used if not any(f"{it}/".startswith(path) or path.startswith(f"{it}/") for path in present)]

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from runbook_lib.compute.work_image import WorkImage
-from runbook_lib.compute.workloads import Workload
 from runbook_lib.errors import RunbookError
 from runbook_lib.text import user_file
 from runbook_lib.world.machine.files import read_named
@@ -67,10 +66,6 @@ class Site:
     engine: str = ""
     search_image: str = ""
     components: Mapping[str, str] = field(default_factory=dict)
-
-    def gpus_for(self, workload: Workload) -> int:
-        """Return the GPUs per node that a test gets here."""
-        return workload.gpus and max(workload.gpus, self.least_gpus)
 
 
 def read_site(named: str, env: Mapping[str, str] = os.environ) -> Site:

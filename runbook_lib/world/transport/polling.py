@@ -52,7 +52,7 @@ def follow(
             failures += 1
             if not wait or failures >= MAX_FAILURES:
                 raise
-            say(f"{error} {unreachable}")
+            say(f"{error.message} {unreachable}")
         else:
             observation = judge(state)
             mark = observation.mark or observation.sentence

@@ -61,7 +61,6 @@ def test_a_time_limit_is_rounded_up_to_minutes(seconds: int, time: str) -> None:
     [
         ({"session": Session(partition="a,b", account="me")}, {"partition": "a,b", "account": "me"}),
         ({"gpus": False}, {"gpus-per-node": None}),
-        ({"least_gpus": 16}, {"gpus-per-node": "16"}),
         # A job has its nodes alone, unless the user decides how they are shared.
         *(({"options": (f"--{name}={value}",)}, {name: value, "exclusive": alone}) for name, value, alone in (
             ("exclude", "node[1-2,7]", ""), ("signal", "USR1@300", ""), ("gpus-per-node", "h100:8", ""),

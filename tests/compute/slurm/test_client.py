@@ -158,21 +158,21 @@ def test_a_test_ends_as_soon_as_its_values_are_complete(slurm: CountingSlurm, tm
     assert run(slurm, planned)["a"].state == "COMPLETED"  # and it is known after a restart
 
 
-def test_a_controller_that_stays_away_is_an_error(tmp_path: Path) -> None:
+def test_a_controller_that_stays_away_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("squeue", "sbatch"):
         (tmp_path / name).write_text(
             "#!/bin/sh\necho 'Unable to contact slurm controller (connect failure)' >&2; exit 1\n"
         )
         (tmp_path / name).chmod(0o755)
-    slurm, said = Slurm({"PATH": f"{tmp_path}:/usr/bin:/bin"}), list[str]()
+    slurm = Slurm({"PATH": f"{tmp_path}:/usr/bin:/bin"})
     planned = plan(tmp_path, {"a": "true"})
     job = planned[0][0]
     with pytest.raises(Unreachable, match="controller cannot be reached"):
-        list(submit(slurm, planned, sleep=lambda _: None, say=lambda text: said.append(str(text))))
-    assert len(said) > 5
+        list(submit(slurm, planned, sleep=lambda _: None))
+    assert capsys.readouterr().out.count("Trying again") > 5
     assert jobs.attempts(tmp_path, job.entry) == ()
     with pytest.raises(Unreachable):
-        jobs.follow(slurm, [replace(job, id=3)], wait=True, sleep=lambda _: None, say=lambda _: None)
+        jobs.follow(slurm, [replace(job, id=3)], wait=True, sleep=lambda _: None)
 
 
 class Scripted(Slurm):
@@ -212,7 +212,7 @@ def test_a_job_with_a_lost_answer_is_searched_for_before_resubmission(tmp_path: 
     planned = plan(tmp_path, {"a": "true"})
     late = ((QueuedJob(planned[0][0].name, 7, "PENDING"),),) if listed else ((), 7)
     slurm = Scripted((), AWAY, AWAY, (), *late) if listed else Scripted((), AWAY, (), *late[:1], (), 7)
-    (job,) = submit(slurm, planned, sleep=lambda _: None, say=lambda _: None)
+    (job,) = submit(slurm, planned, sleep=lambda _: None)
     assert (job.id, slurm.done.count("submit")) == (7, 1 if listed else 2)
 
 

@@ -81,9 +81,10 @@ TWO, EIGHT = (f"MODEL_ARGS:\n  --tensor-model-parallel-size: {size}\n" for size 
 def test_a_test_that_cannot_run_is_explained(
     test: dict[str, Any], least_gpus: int, text: str | None, obstacle: str
 ) -> None:
-    held = prepare(replace(TESTS[0], **test), text, replace(SITE, least_gpus=least_gpus)).obstacle
-    assert obstacle in held
-    assert bool(held) == bool(obstacle)
+    prepared = prepare(replace(TESTS[0], **test), text, replace(SITE, least_gpus=least_gpus))
+    assert obstacle in prepared.obstacle
+    assert bool(prepared.obstacle) == bool(obstacle)
+    assert prepared.test.gpus >= least_gpus
 
 
 def test_connections_follow_the_rule() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from runbook_lib.compute.slurm.selection import SelectedTest, unmounted
+from runbook_lib.compute.slurm.selection import prepare
 from runbook_lib.compute.slurm.site import SCHEMA, Session, Site, parse
 from runbook_lib.compute.workloads import Workload
 from runbook_lib.errors import RunbookError
@@ -80,8 +80,9 @@ def test_an_invalid_file_is_explained(text: str, says: str) -> None:
 def test_folders_missing_from_a_container_are_named(
     site: dict[str, Any], script: str, settings: str, nodes: int, lacks: str
 ) -> None:
-    test = SelectedTest(replace(TEST, script=script, nodes=nodes), config=settings)
-    sentence = unmounted(replace(Site("/r"), **site), test)
+    sentence = prepare(
+        replace(TEST, script=script, nodes=nodes), settings or None, replace(Site("/r"), **site)
+    ).obstacle
     assert lacks in sentence
     assert bool(lacks) == bool(sentence)
 

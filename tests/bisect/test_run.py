@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 from bisect_world import PYTHON, TEST, World, kill_search
 
-from runbook_lib.bisect.image import report
-from runbook_lib.bisect.image.ledger import LedgerRun
-from runbook_lib.bisect.image.report import percent
-from runbook_lib.bisect.search import Conclusion
+from runbook_lib.bisect import report
+from runbook_lib.bisect.report import percent
+from runbook_lib.bisect.search import Conclusion, Trial
 from runbook_lib.errors import CannotTell
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
 
 
 def test_a_preview_writes_and_runs_nothing(world: World) -> None:
@@ -44,7 +48,7 @@ def test_a_search_names_the_component_and_is_not_repeated(world: World) -> None:
     assert "with old nccl" in report.plot(result).text
     for index, run in enumerate(result.ledger.runs):  # each prefix of the ledger continues in the same way
         ledger = replace(result.ledger, runs=result.ledger.runs[:index])
-        assert replace(result, ledger=ledger).next() == LedgerRun(run.number, run.point, run.image)
+        assert replace(result, ledger=ledger).next() == Trial(run.point, number=run.number, image=run.image)
     again, told = world.go(world.plan(budget="60", site=site))
     assert again.next() == conclusion
     assert len(world.starts) == len(result.ledger.runs)
@@ -58,9 +62,10 @@ def test_a_run_is_started_once(world: World) -> None:
     result, _ = world.go(world.plan(budget="4"))
     assert [run.outcome for run in result.ledger.runs] == ["value"] * 4
     first = result.ledger.runs[0]
-    result.ledger.write(LedgerRun(1, first.point, first.image))  # as if it was killed before its end was written
+    # As if it was killed before its end was written.
+    result.ledger.write(Trial(first.point, number=1, image=first.image))
     again, _ = world.go(world.plan(budget="4"))
-    subprocess.run(["bash", str(result.folder / "runs/1/run.sh")], check=True)
+    subprocess.run(["bash", str(result.place.folder / "runs/1/run.sh")], check=True)
     assert again.ledger.runs[0] == first
     assert len(world.starts) == 4
 
@@ -84,7 +89,7 @@ def test_runs_without_a_value_count_for_the_budget(tmp_path: Path) -> None:
 
 def test_a_damaged_ledger_stops_the_search(world: World) -> None:
     plan = world.plan()
-    plan.folder.mkdir(parents=True)
+    plan.place.folder.mkdir(parents=True)
     plan.ledger.path.write_text('{"runs": []}')
     with pytest.raises(CannotTell, match="restore it"):
         world.plan()

@@ -11,7 +11,6 @@ import re
 import shlex
 import statistics
 import subprocess
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,15 +18,15 @@ from importlib.resources import files
 from pathlib import Path
 
 from runbook_lib.bisect import overlays
-from runbook_lib.bisect.image.ledger import LedgerRun
-from runbook_lib.bisect.image.request import BisectRequest
 from runbook_lib.bisect.overlays import INVALID, Overlay
+from runbook_lib.bisect.request import BisectRequest
+from runbook_lib.bisect.search import Trial
 from runbook_lib.compute.slurm import jobs
 from runbook_lib.compute.slurm.batch_files import job_files
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.work_image import WorkImage
-from runbook_lib.errors import RunbookError, Unreachable
+from runbook_lib.errors import Unreachable
 from runbook_lib.golden import values as golden_values
 from runbook_lib.world.machine import environment
 from runbook_lib.world.machine.files import make_folder, write
@@ -37,31 +36,41 @@ _MAX_OUTPUT, _LONGEST = 4_000_000, 40  # bytes from the end of an output, charac
 
 
 @dataclass(frozen=True)
-class LocalPlace:
-    """This machine, where a user's command takes the image, in the ``checkout``."""
+class _Place:
+    """A place of runs, whose ``folder`` has the ledger and a folder for each run."""
 
     request: BisectRequest
     folder: Path
-    checkout: Path
 
-    def command(self, run: LedgerRun, restored: Overlays) -> str:
+    def folder_of(self, run: Trial) -> Path:
+        """Return the folder of what a run writes."""
+        return self.folder / "runs" / str(run.number)
+
+
+@dataclass(frozen=True)
+class LocalPlace(_Place):
+    """This machine, where a user's command takes the image, in the ``checkout``."""
+
+    checkout: Path
+    gpus = 0
+
+    def command(self, run: Trial, restored: Overlays) -> str:
         """Return the user's command with the image filled in."""
-        script = str(self.folder / "runs" / str(run.number) / "overlay.sh")
         values = {
-            "image": run.image, "overlay": script, "tag": run.point.tag,
+            "image": run.image, "overlay": str(self.folder_of(run) / "overlay.sh"), "tag": run.point.tag,
             "restored": ",".join(f"{overlay.name}={overlay.old}" for overlay in restored),
         }  # fmt: skip
         pattern = r"\{(image|overlay|tag|restored)\}"
         return re.sub(pattern, lambda match: shlex.quote(values[match[1]]), self.request.subject)
 
-    def finish(self, run: LedgerRun, restored: Overlays, folder: Path) -> str:
-        """Start a run unless it is already claimed, and wait until it ends.  Return why it has no value, if known."""
-        request = self.request
+    def finish(self, run: Trial, restored: Overlays) -> Trial:
+        """Start a run unless it is already claimed, wait until it ends, and return it with its outcome."""
+        folder, minutes = self.folder_of(run), self.request.minutes
         start = files(__package__).joinpath("run.sh").read_text("utf-8")
-        start = start.replace("@FOLDER@", shlex.quote(str(folder))).replace("@MINUTES@", str(request.minutes))
         make_folder(folder)
         for name, text in {
-            "overlay.sh": overlays.script(restored, str(self.folder / "overlays")), "run.sh": start,
+            "overlay.sh": overlays.script(restored, self.folder),
+            "run.sh": start.replace("@FOLDER@", shlex.quote(str(folder))).replace("@MINUTES@", str(minutes)),
             "command.sh": f"cd {shlex.quote(str(self.checkout))} || exit 1\n{self.command(run, restored)}\n",
         }.items():  # fmt: skip
             write(folder / name, text)
@@ -74,59 +83,59 @@ class LocalPlace:
         with open(folder / "lock", "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # held by the run until it has ended
         status = jobs.number_in(folder / "ended")
+        problem = f"it took longer than {minutes} minutes" if status == 124 else ""
         if status is None:
-            return "it was killed before it could report its exit status"
-        return f"it took longer than {request.minutes} minutes" if status == 124 else ""
+            problem = "it was killed before it could report its exit status"
+        return judge(self.request, run, restored, folder, problem)
 
 
 @dataclass(frozen=True)
-class SlurmPlace:
+class SlurmPlace(_Place):
     """A cluster.  ``test`` is the recipe's test, or the command in that form."""
 
-    request: BisectRequest
-    folder: Path
     slurm: Slurm
     test: SelectedTest
+
+    @property
+    def gpus(self) -> int:
+        """The number of GPUs that a run allocates."""
+        return self.test.test.nodes * self.test.test.gpus
 
     @property
     def tree(self) -> Path:
         """The commit's archive."""
         return self.folder / "tree.tar"
 
-    def command(self, run: LedgerRun, restored: Overlays) -> str:
+    def command(self, run: Trial, restored: Overlays) -> str:
         """Return the batch file and the script that each of its nodes runs."""
-        return "\n".join(self._files(run, restored, self.folder).values())
+        return "\n".join(self._files(run, restored).values())
 
-    def finish(self, run: LedgerRun, restored: Overlays, folder: Path) -> str:
-        """Submit a run as a job unless that was done before, and wait until it ends.  Return why it has no value."""
+    def finish(self, run: Trial, restored: Overlays) -> Trial:
+        """Submit a run unless that was done before, wait until it ends, and return it with its outcome."""
+        folder = self.folder_of(run)
         job = jobs.of_folder(self.test, folder)
         if job.id is None:  # Slurm may know its name
-            (job,) = jobs.submit(self.slurm, [job], lambda job: self._files(run, restored, job.folder))
-
-        def pause(seconds: float) -> None:
-            deadline = time.monotonic() + seconds
-            while job.code is None and time.monotonic() < deadline:
-                time.sleep(0.2)
-
-        (job,) = jobs.follow(self.slurm, [job], wait=True, sleep=pause)
+            (job,) = jobs.submit(self.slurm, [job], lambda _: self._files(run, restored))
+        (job,) = jobs.follow(self.slurm, [job], wait=True)
         if not job.over:
             raise Unreachable(f"Job {job.id} is still {job.word}.", "Run the same command again to continue.")
-        if job.state == "TIMEOUT":
-            return f"it took longer than {self.request.minutes} minutes"
         is_ended = job.state in ("COMPLETED", "FAILED") and job.code is not None  # else its node may have failed
-        return "" if is_ended else f"Slurm reports {job.word} for job {job.id}"
+        problem = "" if is_ended else f"Slurm reports {job.word} for job {job.id}"
+        if job.state == "TIMEOUT":
+            problem = f"it took longer than {self.request.minutes} minutes"
+        return judge(self.request, run, restored, folder, problem)
 
-    def _files(self, run: LedgerRun, restored: Overlays, folder: Path) -> Mapping[Path, str]:
-        script = overlays.script(restored, str(self.folder / "overlays")).replace("{", "{{").replace("}", "}}")
+    def _files(self, run: Trial, restored: Overlays) -> Mapping[Path, str]:
+        script = overlays.script(restored, self.folder).replace("{", "{{").replace("}", "}}")
         test = replace(self.test.test, script=script + self.test.test.script, time_limit=self.request.minutes * 60)
         image = run.image
         if "@" in image:  # Enroot does not accept digests
             image = f"{image.partition('@')[0]}:{run.point.tag}"
         site = replace(self.request.site, image=WorkImage.parse(image).enroot_address)
-        return job_files(replace(self.test, test=test), site, folder, self.tree)
+        return job_files(replace(self.test, test=test), site, self.folder_of(run), self.tree)
 
 
-def judge(request: BisectRequest, run: LedgerRun, restored: Overlays, folder: Path, problem: str) -> LedgerRun:
+def judge(request: BisectRequest, run: Trial, restored: Overlays, folder: Path, problem: str) -> Trial:
     """Return a run that has ended with its value, or as invalid or lost with the reason.
 
     ``folder`` has what it wrote; ``problem`` is why it has no value, if its place knows that.
@@ -140,18 +149,20 @@ def judge(request: BisectRequest, run: LedgerRun, restored: Overlays, folder: Pa
     invalid = overlays.invalidity(restored, output)
     if invalid and (not problem or status == INVALID):
         return replace(run, outcome="invalid", reason=invalid[:400])
+    # A test whose golden values drifted fails, but has measured values anyway.
+    if not problem and status and request.metric == "value":
+        problem = f"it failed with exit status {status}, without producing a value: {error}".removesuffix(": ")
     if problem:
         return replace(run, outcome="lost", reason=problem)
     if request.metric == "exit":
         return replace(run, outcome="value", value=float(status == 0))
-    # A test whose golden values drifted fails, but has measured values anyway.
-    if status and request.metric == "value":
-        reason = f"it failed with exit status {status}, without producing a value: {error}"
-        return replace(run, outcome="lost", reason=reason.removesuffix(": "))
-    try:
-        value = _last_number(output) if request.metric == "value" else _golden_value(folder, request.metric)
-    except RunbookError as error:
-        return replace(run, outcome="lost", reason=str(error))
+    is_printed = request.metric == "value"
+    value = _last_number(output) if is_printed else _golden_value(folder, request.metric)
+    if value is None:
+        reason = "no line of its output ends with a number"
+        if not is_printed:
+            reason = f"none of its golden files has {request.metric}"
+        return replace(run, outcome="lost", reason=reason)
     return replace(run, outcome="value", value=value)
 
 
@@ -160,8 +171,8 @@ def _lines(path: Path) -> list[str]:
     return jobs.log_tail(path, _MAX_OUTPUT).decode("utf-8", "replace").splitlines()
 
 
-def _last_number(output: list[str]) -> float:
-    """Return the number at the end of the last line that ends with one."""
+def _last_number(output: list[str]) -> float | None:
+    """Return the number at the end of the last line that ends with one, None if no line does."""
     for line in reversed(output):
         last = re.split(r"[\s:=]", line[-200:].strip())[-1]
         if line.startswith("runbook-") or len(last) > _LONGEST:
@@ -169,11 +180,11 @@ def _last_number(output: list[str]) -> float:
         with suppress(ValueError):
             if math.isfinite(float(last)):
                 return float(last)
-    raise RunbookError("no line of its output ends with a number")
+    return None
 
 
-def _golden_value(folder: Path, metric: str) -> float:
-    """Return the median of a metric over a run's golden files, ignoring the first half of the steps."""
+def _golden_value(folder: Path, metric: str) -> float | None:
+    """Return the median of a metric over a run's golden files, ignoring the first half of the steps; None if absent."""
     values: list[float] = []
     for path in sorted(folder.glob("assets/**/*.json")):
         try:
@@ -182,6 +193,4 @@ def _golden_value(folder: Path, metric: str) -> float:
             continue
         steps = [value for _, value in sorted(series.items()) if math.isfinite(value)]
         values += steps[len(steps) // 2 :]
-    if not values:
-        raise RunbookError(f"none of its golden files has {metric}")
-    return statistics.median(values)
+    return statistics.median(values) if values else None

@@ -1,8 +1,8 @@
 """The result of a search: the conclusion and its probability, a plot, the fix, and a text for upstream."""
 
 from runbook_lib import display
-from runbook_lib.bisect.image.facts import SearchFacts
-from runbook_lib.bisect.search import Conclusion, Point
+from runbook_lib.bisect.facts import SearchFacts
+from runbook_lib.bisect.search import Conclusion, Point, Trial
 from runbook_lib.checks import Evidence
 from runbook_lib.golden import plots
 from runbook_lib.text.markdown import code
@@ -21,7 +21,7 @@ def evidence(facts: SearchFacts, conclusion: Conclusion | None = None) -> Eviden
     """Return the runs so far, and of a search that is over its result, the fix and the text for upstream."""
     if not facts.ledger.runs:
         return Evidence()
-    rows = [run.row for run in facts.ledger.runs]
+    rows = list(map(_row, facts.ledger.runs))
     files, tables = {facts.ledger.path.name: facts.ledger.text}, {"runs": rows}
     shown = (display.table(rows), display.Drawing(lambda: plot(facts)))
     if conclusion is None or conclusion.step is None:
@@ -37,6 +37,14 @@ def evidence(facts: SearchFacts, conclusion: Conclusion | None = None) -> Eviden
         warnings=tuple(f"Remaining suspect: {it}." for it in remaining_suspects(facts, conclusion.step[1])),
         shown=(*shown, below),
     )  # fmt: skip
+
+
+def _row(run: Trial) -> dict[str, object]:
+    return {
+        "run": run.number, "tag": run.point.tag, "restored": ", ".join(run.point.restored),
+        "value": run.value if run.outcome == "value" else run.outcome or "submitted", "node": run.node,
+        "note": run.reason,
+    }  # fmt: skip
 
 
 def remaining_suspects(facts: SearchFacts, tag: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import pytest
 from bisect_world import PYTHON, World, kill_search, wait_until
 from slurm_cluster import Cluster, cluster
 
-from runbook_lib.bisect.image.facts import SearchFacts
+from runbook_lib.bisect.facts import SearchFacts
 from runbook_lib.bisect.search import Conclusion
 from runbook_lib.compute.slurm.site import Session, Site
 
@@ -73,7 +73,7 @@ def test_each_run_is_a_job_and_a_killed_notebook_finds_its_own(
     starts = len(world.starts)
     assert kill_search(lambda: world.go(world.plan_slurm()), until=lambda: len(world.starts) > starts)
     plan = world.plan_slurm()
-    for file in plan.folder.glob("runs/*/job"):
+    for file in plan.place.folder.glob("runs/*/job"):
         file.unlink()
     world.assert_complete()
     wait_until(lambda: real.ask("squeue", "-h") == "")

@@ -1,14 +1,20 @@
-"""What a search needs to know: its images, its ledger, its place, and the next run.  Writes nothing."""
+"""What a search knows: its images, its ledger, its place, and the next run.
 
-from dataclasses import dataclass, replace
+The search is a function of its ledger, a file that has each run before it is started, and its outcome after it has
+ended, so it always continues in the same way.  The file has the images with their versions too, so that a tag moved in
+the meantime changes nothing.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from runbook_lib import display
-from runbook_lib.bisect.image.ledger import MAX_LOST, LedgerRun, RunLedger
-from runbook_lib.bisect.image.places import LocalPlace, SlurmPlace
-from runbook_lib.bisect.image.request import BisectRequest
 from runbook_lib.bisect.overlays import Overlay, plan_overlays
-from runbook_lib.bisect.search import Conclusion, Point, Problem, advance
+from runbook_lib.bisect.places import LocalPlace, SlurmPlace
+from runbook_lib.bisect.request import BisectRequest
+from runbook_lib.bisect.search import Conclusion, Point, Problem, Trial, advance
 from runbook_lib.compute.slurm import selection
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.selection import SelectedTest
@@ -20,21 +26,58 @@ from runbook_lib.images.reference import ImageRef
 from runbook_lib.text.recipes import rows
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.git import commit_changes
+from runbook_lib.world.machine import files
 
 #: Seconds that a run may take to end after its limit.
 _ENDING = 60
 
 
 @dataclass(frozen=True)
+class RunLedger:
+    """A search's ledger.  ``images`` are references and ``versions`` those of components, by tag from good to bad."""
+
+    path: Path
+    images: Mapping[str, str]
+    versions: Mapping[str, Mapping[str, str]]
+    runs: list[Trial] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, path: Path) -> "RunLedger | None":
+        """Return the ledger in a file, None if there is none.  Raises CannotTell if it cannot be read."""
+        try:
+            data, runs = json.loads(path.read_text("utf-8")), []
+            for run in data["runs"]:
+                point = Point(run["point"]["tag"], tuple(run["point"]["restored"]))
+                runs.append(Trial(**{**run, "point": point}))
+            return cls(path, dict(data["images"]), dict(data["versions"]), runs)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CannotTell(
+                f"{path} cannot be read ({type(error).__name__}: {error}). It lists the runs of this search: "
+                "restore it, or choose another results folder."
+            ) from error
+
+    @property
+    def text(self) -> str:
+        """The file's text."""
+        data = {"images": self.images, "versions": self.versions, "runs": list(map(asdict, self.runs))}
+        return json.dumps(data, indent=1)
+
+    def write(self, run: Trial) -> None:
+        """Write the file with this run added or changed, and wait until it is on disk."""
+        self.runs[run.number - 1 :] = [run]
+        files.write(self.path, self.text)
+
+
+@dataclass(frozen=True)
 class SearchFacts:
-    """A search.  ``folder`` has the ledger and the results; ``gpus`` is the number that a run allocates."""
+    """A search, whose ``place`` has the ledger and the results."""
 
     branch: BumpBranch
     request: BisectRequest
-    folder: Path
-    ledger: RunLedger
     place: LocalPlace | SlurmPlace
-    gpus: int = 0
+    ledger: RunLedger
 
     def swappable(self, tag: str) -> tuple[tuple[Overlay, ...], tuple[str, ...]]:
         """Return overlays for what changed from the tag before to this one, and what cannot be swapped."""
@@ -46,25 +89,17 @@ class SearchFacts:
         """Return the overlays of a point."""
         return tuple(overlay for overlay in self.swappable(point.tag)[0] if overlay.name in point.restored)
 
-    def next(self) -> LedgerRun | Conclusion:
-        """Return the run that has not ended, else the next one, or the conclusion.
-
-        Runs without a value reduce the budget.
-        """
-        ledger, counted = self.ledger, self.ledger.counted()
-        if ledger.pending:
-            return ledger.pending
-        uncounted = sum(bool(run.outcome) for run in ledger.runs) - len(counted)
-        tags = tuple(ledger.images)
+    def next(self) -> Trial | Conclusion:
+        """Return the run that has not ended, else the next one, or the conclusion."""
+        runs, images = self.ledger.runs, self.ledger.images
+        if runs and not runs[-1].outcome:
+            return runs[-1]
+        tags = tuple(images)
         components = {tag: tuple(overlay.name for overlay in self.swappable(tag)[0]) for tag in tags[1:]}
-        problem = Problem(tags, components, self.request.higher_is_better, self.request.runs - uncounted)
-        answer = advance(problem, counted)
+        answer = advance(Problem(tags, components, self.request.higher_is_better, self.request.runs), runs)
         if isinstance(answer, Conclusion):
             return answer
-        if len(lost := ledger.lost(answer)) >= MAX_LOST:
-            reason = f"{answer.tag} produced no value in {MAX_LOST} runs; in the last, {lost[-1].reason}."
-            return Conclusion("undecided", reason)
-        return LedgerRun(len(ledger.runs) + 1, answer, ledger.images[answer.tag])
+        return Trial(answer, number=len(runs) + 1, image=images[answer.tag])
 
     def show(self) -> display.View:
         """Show the images, the maximum cost, and the next run with its script."""
@@ -72,11 +107,11 @@ class SearchFacts:
         left = max(0, request.runs - len(ledger.runs))
         hours = left * (request.minutes * 60 + _ENDING) / 3600
         cost = {"max._runs": left, "max._hours": f"{hours:.1f}"}
-        if self.gpus:
-            cost["max._GPU_hours"] = f"{self.gpus * hours:.1f}"
+        if self.place.gpus:
+            cost["max._GPU_hours"] = f"{self.place.gpus * hours:.1f}"
         shown = display.facts(
             what=request.subject, metric=f"{request.metric}, {request.direction}",
-            where="here" if request.here else "on the cluster", results=self.folder, **cost,
+            where="here" if request.here else "on the cluster", results=ledger.path.parent, **cost,
         )  # fmt: skip
         shown += display.table([{"tag": tag, "image": image} for tag, image in ledger.images.items()])
         if isinstance(following, Conclusion):
@@ -101,27 +136,25 @@ def read_search(branch: BumpBranch, request: BisectRequest) -> SearchFacts:
     path = folder / "ledger.json"
     ledger = RunLedger.read(path) or _begin(path, branch, request)
     if request.here:
-        return SearchFacts(branch, request, folder, ledger, LocalPlace(request, folder, branch.checkout.path))
+        return SearchFacts(branch, request, LocalPlace(request, folder, branch.checkout.path), ledger)
     client = Slurm()
     if not client.runs_containers():
         raise Refused(TABLE["missing"]["pyxis"])
-    test = _test_of(branch, request)
-    gpus = test.test.nodes * request.site.gpus_for(test.test)
-    return SearchFacts(branch, request, folder, ledger, SlurmPlace(request, folder, client, test), gpus)
+    return SearchFacts(branch, request, SlurmPlace(request, folder, client, _test_of(branch, request)), ledger)
 
 
 def _begin(path: Path, branch: BumpBranch, request: BisectRequest) -> RunLedger:
     """Return an empty ledger with each image from good to bad, and its versions."""
-    sites, tags = branch.bump.repository.sites, []
+    sites, images = branch.bump.repository.sites, {}
     with branch.services.registry(ImageRef.parse(f"{sites.image}:{request.bad}")) as registry:
-        for tag in sites.family.listed(registry.tags()):
+        for tag in reversed(sites.family.listed(registry.tags())):
             is_between = not tag < request.good and not request.bad < tag
-            if is_between and tag.edition == request.good.edition and tag.kind != "candidate":
-                tags.append(tag)
-        for tag in (request.good, request.bad):
-            if tag not in tags:
-                raise Refused(f"{registry.name} has no tag {tag}. List its tags: runbook image list.")
-        images = {str(tag): image for tag in sorted(tags) if (image := registry.image(str(tag)))}
+            is_alike = tag.edition == request.good.edition and tag.kind != "candidate"
+            if is_between and is_alike and (image := registry.image(str(tag))):
+                images[str(tag)] = image
+        for end in map(str, (request.good, request.bad)):
+            if end not in images:
+                raise Refused(f"{registry.name} has no tag {end}. List its tags: runbook image list.")
     platforms = sorted(set.intersection(*(set(image.platforms) for image in images.values())))
     if not platforms:
         raise CannotTell(f"The images from {request.good} to {request.bad} have no platform in common.")

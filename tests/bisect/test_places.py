@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib.bisect.image.ledger import LedgerRun
-from runbook_lib.bisect.image.places import SlurmPlace, judge
-from runbook_lib.bisect.image.request import parse
 from runbook_lib.bisect.overlays import Overlay
-from runbook_lib.bisect.search import Point
+from runbook_lib.bisect.places import SlurmPlace, judge
+from runbook_lib.bisect.request import parse
+from runbook_lib.bisect.search import Point, Trial
 from runbook_lib.compute.slurm.batch_files import job_name
 from runbook_lib.compute.slurm.client import QueuedJob, Slurm
 from runbook_lib.compute.slurm.selection import SelectedTest
@@ -52,7 +51,7 @@ def test_an_ended_run(
     (tmp_path / "assets/golden_values_dev_dgx_h100.json").write_text(json.dumps(values))
     (tmp_path / "ended").write_text(f"{status}\n")
     (tmp_path / "node-0.out.log").write_text("\n".join(["runbook-started: n1", *lines]))
-    run = judge(request, LedgerRun(1, Point("26.05-py3"), "i"), restored, tmp_path, problem)
+    run = judge(request, Trial(Point("26.05-py3"), number=1), restored, tmp_path, problem)
     assert (run.outcome, run.value, run.node) == (*expected, "n1")
 
 
@@ -85,13 +84,14 @@ class OneJob(Slurm):
 def test_the_end_of_a_job(tmp_path: Path, state: str, log: str, ended: str, problem: str) -> None:
     request = parse(Bump.parse(tag="26.05-py3"), Site(str(tmp_path)), "26.04-py3", "true")
     assert request is not None
+    folder = tmp_path / "runs/1"
+    folder.mkdir(parents=True)
     for name, text in {"node-0.out.log": log, "ended": ended}.items():
-        (tmp_path / name).write_text(text)
-    slurm = OneJob(tmp_path, state)
+        (folder / name).write_text(text)
+    slurm = OneJob(folder, state)
     test = SelectedTest(Workload("r", "bisect", "a", "dev", "any", (), 1, 2, 60, "true"))
     place = SlurmPlace(request, tmp_path, slurm, test)
-    run = LedgerRun(1, Point("26.05-py3"), "registry.example/a:26.05-py3")
+    run = Trial(Point("26.05-py3"), number=1, image="registry.example/a:26.05-py3")
     for _ in range(2):
-        found = place.finish(run, (), tmp_path)
-        assert judge(request, run, (), tmp_path, found).reason == problem
+        assert place.finish(run, ()).reason == problem
     assert slurm.submitted == 1

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from runbook_lib.bisect.image.request import BisectRequest, parse
+from runbook_lib.bisect.request import BisectRequest, parse
 from runbook_lib.compute.slurm.site import Session, Site
 from runbook_lib.errors import RunbookError
 from runbook_lib.pins.bump import Bump

@@ -4,13 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from runbook_lib import display, notebooks
-from runbook_lib.bisect.image import facts as searches
-from runbook_lib.bisect.image import places, report
-from runbook_lib.bisect.image.facts import SearchFacts
-from runbook_lib.bisect.image.ledger import LedgerRun
-from runbook_lib.bisect.image.places import SlurmPlace
-from runbook_lib.bisect.image.request import parse
-from runbook_lib.bisect.search import Conclusion
+from runbook_lib.bisect import facts as searches
+from runbook_lib.bisect import report
+from runbook_lib.bisect.facts import SearchFacts
+from runbook_lib.bisect.places import SlurmPlace
+from runbook_lib.bisect.request import parse
+from runbook_lib.bisect.search import Conclusion, Trial
 from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.compute.slurm.site import read_site
 from runbook_lib.model import Effect, Outcome, Plan
@@ -45,7 +44,7 @@ class Searched:
         if conclusion.step is None:
             following = Next.again(
                 "Give a larger budget, or a command that repeats its measurement. If the runs were faulty, delete "
-                f"{facts.folder} first:",
+                f"{facts.place.folder} first:",
                 mode="publish",
             )
         found = report.evidence(facts, conclusion)
@@ -53,20 +52,17 @@ class Searched:
 
     def make_true(self, world: World) -> Iterator[Effect]:
         """Run points until the search ends."""
-        files.make_folder(self.facts.folder)
+        files.make_folder(self.facts.place.folder)
         # A second process on the same search would submit the same runs, so this one locks the search until it ends.
-        with files.locked(self.facts.folder / "lock", print):
+        with files.locked(self.facts.place.folder / "lock", print):
             facts = searches.reread(self.facts)
             if isinstance(facts.place, SlurmPlace) and not facts.place.tree.exists():
                 facts.branch.checkout.archive(facts.branch.start, facts.place.tree)
-            while isinstance(run := facts.next(), LedgerRun):
-                if facts.ledger.pending is None:
+            while isinstance(run := facts.next(), Trial):
+                if run not in facts.ledger.runs:
                     facts.ledger.write(run)
                     yield Effect("run", f"{run.number}: {run.point}", "", run.image)
-                restored = facts.overlays_of(run.point)
-                folder = facts.folder / "runs" / str(run.number)
-                problem = facts.place.finish(run, restored, folder)
-                run = places.judge(facts.request, run, restored, folder, problem)
+                run = facts.place.finish(run, facts.overlays_of(run.point))
                 facts.ledger.write(run)
                 shown = f"{run.value:g}" if run.value is not None else f"{run.outcome}: {run.reason}"
                 print(f"Run {run.number} of at most {facts.request.runs}: {run.point}: {shown}")

@@ -1,1 +1,0 @@
-"""Notebook bisect-image."""
