@@ -45,10 +45,8 @@ class RunLedger:
     def read(cls, path: Path) -> "RunLedger | None":
         """Return the ledger in a file, None if there is none.  Raises CannotTell if it cannot be read."""
         try:
-            data, runs = json.loads(path.read_text("utf-8")), []
-            for run in data["runs"]:
-                point = Point(run["point"]["tag"], tuple(run["point"]["restored"]))
-                runs.append(Trial(**{**run, "point": point}))
+            data = json.loads(path.read_text("utf-8"))
+            runs = [Trial(**{**run, "point": Point(**run["point"])}) for run in data["runs"]]
             return cls(path, dict(data["images"]), dict(data["versions"]), runs)
         except FileNotFoundError:
             return None
@@ -79,15 +77,15 @@ class SearchFacts:
     place: LocalPlace | SlurmPlace
     ledger: RunLedger
 
-    def swappable(self, tag: str) -> tuple[tuple[Overlay, ...], tuple[str, ...]]:
-        """Return overlays for what changed from the tag before to this one, and what cannot be swapped."""
+    def swappable(self, tag: str) -> tuple[dict[str, Overlay], list[str]]:
+        """Return overlays, by component, for what changed from the tag before to this one, and what has none."""
         tags = list(self.ledger.images)
         old, new = self.ledger.versions[tags[tags.index(tag) - 1]], self.ledger.versions[tag]
         return plan_overlays([Component(name, old[name], new[name]) for name in new], self.request.site.components)
 
-    def overlays_of(self, point: Point) -> tuple[Overlay, ...]:
-        """Return the overlays of a point."""
-        return tuple(overlay for overlay in self.swappable(point.tag)[0] if overlay.name in point.restored)
+    def overlay_of(self, run: Trial) -> Overlay | None:
+        """Return the overlay of a run, None if it is of the plain image."""
+        return self.swappable(run.point.tag)[0][run.point.restored] if run.point.restored else None
 
     def next(self) -> Trial | Conclusion:
         """Return the run that has not ended, else the next one, or the conclusion."""
@@ -95,7 +93,7 @@ class SearchFacts:
         if runs and not runs[-1].outcome:
             return runs[-1]
         tags = tuple(images)
-        components = {tag: tuple(overlay.name for overlay in self.swappable(tag)[0]) for tag in tags[1:]}
+        components = {tag: tuple(self.swappable(tag)[0]) for tag in tags[1:]}
         answer = advance(Problem(tags, components, self.request.higher_is_better, self.request.runs), runs)
         if isinstance(answer, Conclusion):
             return answer
@@ -116,9 +114,10 @@ class SearchFacts:
         shown += display.table([{"tag": tag, "image": image} for tag, image in ledger.images.items()])
         if isinstance(following, Conclusion):
             return shown + display.note("The search is over: no more runs are needed.")
-        if restored := self.overlays_of(following.point):
-            shown += display.table(display.rows(restored, component="name", old="old", new="new", put_in="requirement"))
-        command = self.place.command(following, restored)
+        if overlay := self.overlay_of(following):
+            columns = {"component": "name", "old": "old", "new": "new", "put_in": "requirement"}
+            shown += display.table(display.rows([overlay], **columns))
+        command = self.place.command(following, overlay)
         return shown + display.code(command, title=f"Run {following.number}: {following.point}")
 
 

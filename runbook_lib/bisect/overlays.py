@@ -4,7 +4,7 @@ import hashlib
 import re
 import shlex
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -24,10 +24,10 @@ _REPORT = re.compile(r"runbook-overlay: ([\w.-]{1,60}) (\S{1,80})\s*")
 _REFUSAL = re.compile(r"runbook-invalid: (.{1,400})")
 #: A package's version, if Python imports it from the overlay and not from the image.
 _MODULE_VERSION = """
-import importlib, importlib.metadata, sys
-module, prefix = importlib.import_module({module!r}), {prefix!r}
-if not module.__file__.startswith(prefix + "/"):
-    sys.exit(f"{{module.__file__}} is not in the overlay")
+import importlib.metadata, sys, {module}
+prefix = sys.argv[1]
+if not {module}.__file__.startswith(prefix + "/"):
+    sys.exit({module}.__file__ + " is not in the overlay")
 print([package.version for package in importlib.metadata.distributions(path=[prefix])][0])
 """
 
@@ -36,17 +36,17 @@ print([package.version for package in importlib.metadata.distributions(path=[pre
 class Overlay:
     """A component with its old version, and the requirement by which pip installs that.
 
-    ``report`` is Python that prints the version in use, or ``module`` the name that Python imports.  ``numbers``: how
-    many numbers of both versions must be equal, 0 if only the requirement has the version.  ``variables``: what
-    its build needs, as ``NAME=value``.
+    ``report`` is Python that prints the version in use, given the overlay's folder; ``module`` is the name that Python
+    imports, empty for a library of the loader.  ``numbers``: how many numbers of both versions must be equal, 0 if only
+    the requirement has the version.  ``variables``: what its build needs, as ``NAME=value``.
     """
 
     name: str
     old: str
     new: str
     requirement: str
+    report: str
     numbers: int = 0
-    report: str = ""
     module: str = ""
     variables: tuple[str, ...] = ()
 
@@ -68,16 +68,14 @@ class Overlay:
         env = shlex.join(["env", "-u", "PIP_CONSTRAINT", *self.variables])
         install = f"{env} python3 -m pip install --no-deps --no-build-isolation --target {target}"
         run, variable = f"RUN {install} {shlex.quote(self.requirement)}", "PYTHONPATH"
-        if self.report:
+        if not self.module:
             run += f" && find {target} -name '*.so*' -exec ln -st {target} {{}} +"
             variable = "LD_LIBRARY_PATH"
         return [run, f"ENV {variable}={target}${{{variable}:+:${variable}}}"]
 
 
-def plan_overlays(
-    changes: Iterable[Component], named: Mapping[str, str]
-) -> tuple[tuple[Overlay, ...], tuple[str, ...]]:
-    """Return the overlays for the changes between two images, and the components that cannot be swapped, with reasons.
+def plan_overlays(changes: Iterable[Component], named: Mapping[str, str]) -> tuple[dict[str, Overlay], list[str]]:
+    """Return overlays by name for the changes between two images, and what cannot be swapped, with reasons.
 
     ``named`` are further components with their old versions, which the images do not name: those of the table, and
     packages whose module has the package's name.
@@ -89,7 +87,7 @@ def plan_overlays(
         {"name": name, "wheel": {"any": f"{name}=={{version}}"}, "module": name.replace("-", "_")}
         for name in named if name not in known
     ]  # fmt: skip
-    overlays, suspects = [], []
+    overlays, suspects = {}, []
     for row in (*_TABLE, *packages):
         component = components.pop(row.get("component", ""), None)
         if row["name"] in named:
@@ -97,13 +95,15 @@ def plan_overlays(
         if component is None or component.old == component.new:
             continue
         if reason := _obstacle(row, component, cuda):
-            suspects.append(f"{component.name} {component.old or '?'} → {component.new or '?'}: {reason}")
+            suspects.append(_suspect(component, reason))
         else:
-            overlays.append(_overlay(row, component, cuda.new))
-    for component in components.values():
-        if component.old != component.new:
-            suspects.append(f"{component.name} {component.old or '?'} → {component.new or '?'}: it cannot be swapped")
-    return tuple(overlays), tuple(suspects)
+            overlays[row["name"]] = _overlay(row, component, cuda.new)
+    left = [component for component in components.values() if component.old != component.new]
+    return overlays, suspects + [_suspect(component, "it cannot be swapped") for component in left]
+
+
+def _suspect(component: Component, reason: str) -> str:
+    return f"{component.name} {component.old or '?'} → {component.new or '?'}: {reason}"
 
 
 def _obstacle(row: Mapping[str, Any], component: Component, cuda: Component) -> str:
@@ -130,42 +130,38 @@ def _overlay(row: Mapping[str, Any], component: Component, cuda: str) -> Overlay
     numbers = list(map(str, version_numbers(component.old)))
     values = {"version": component.old, "release": ".".join(numbers), "minor": ".".join(numbers[:2])}
     requirement = re.sub(r"\{(version|release|minor)\}", lambda match: values[match[1]], wheel)
-    report = row.get("report", "").replace("{cuda}", _major(cuda))
+    module = row.get("module", "")
+    report = row.get("report", _MODULE_VERSION).replace("{cuda}", _major(cuda)).replace("{module}", module)
     return Overlay(
-        row["name"], component.old, component.new, requirement, row.get("numbers", 0), report, row.get("module", ""),
+        row["name"], component.old, component.new, requirement, report, row.get("numbers", 0), module,
         tuple(row.get("variables", ())),
     )  # fmt: skip
 
 
-def script(overlays: Sequence[Overlay], folder: Path) -> str:
-    """Return the shell text that installs overlays in the image that it runs in, and keeps them below ``folder``.
+def script(overlay: Overlay | None, folder: Path) -> str:
+    """Return the shell text that installs an overlay in the image that it runs in, and keeps it below ``folder``.
 
     It says first that it was started.
     """
-    place = str(folder / "overlays")
     lines = [f'echo "{STARTED} ${{SLURM_JOB_NODELIST:-$(hostname)}}"']
-    if overlays:
-        template = files(__package__).joinpath("overlays.sh").read_text("utf-8")
-        lines.append(template.replace("@FOLDER@", shlex.quote(place)))
-    for overlay in overlays:
-        lines.append(shlex.join(["restore", overlay.folder, overlay.requirement, *overlay.variables]))
-    for overlay in overlays:
-        program = overlay.report or _MODULE_VERSION.format(module=overlay.module, prefix=f"{place}/{overlay.folder}")
-        numbers = map(str, version_numbers(overlay.old)[: overlay.numbers])
-        lines.append(shlex.join(["report", overlay.name, program, ".".join(numbers)]))
+    if overlay:
+        numbers = ".".join(map(str, version_numbers(overlay.old)[: overlay.numbers]))
+        lines += [
+            files(__package__).joinpath("overlays.sh").read_text("utf-8"),
+            shlex.join(["restore", str(folder / "overlays"), overlay.folder, overlay.requirement, *overlay.variables]),
+            shlex.join(["report", overlay.name, overlay.report, numbers]),
+        ]
     return "\n".join(lines) + "\n"
 
 
-def invalidity(overlays: Sequence[Overlay], output: Iterable[str]) -> str:
-    """Return why a run does not count, from the lines that it printed; empty if every overlay took effect."""
-    versions: dict[str, str] = {}
+def invalidity(overlay: Overlay, output: Iterable[str]) -> str:
+    """Return why a run does not count, from the lines that it printed; empty if the overlay took effect."""
+    reported = ""
     for line in output:
         if match := _REFUSAL.match(line):
             return match[1]
-        if match := _REPORT.match(line):
-            versions[match[1]] = match[2]
-    for overlay in overlays:
-        reported = versions.get(overlay.name, "")
-        if not overlay.is_restored(reported):
-            return f"{overlay.name} reports {reported or 'no version'} in the container, not {overlay.old}"
-    return ""
+        if (match := _REPORT.match(line)) and match[1] == overlay.name:
+            reported = match[2]
+    if overlay.is_restored(reported):
+        return ""
+    return f"{overlay.name} reports {reported or 'no version'} in the container, not {overlay.old}"

@@ -31,7 +31,6 @@ from runbook_lib.golden import values as golden_values
 from runbook_lib.world.machine import environment
 from runbook_lib.world.machine.files import make_folder, write
 
-Overlays = tuple[Overlay, ...]
 _MAX_OUTPUT, _LONGEST = 4_000_000, 40  # bytes from the end of an output, characters of a number
 
 
@@ -54,24 +53,24 @@ class LocalPlace(_Place):
     checkout: Path
     gpus = 0
 
-    def command(self, run: Trial, restored: Overlays) -> str:
+    def command(self, run: Trial, overlay: Overlay | None) -> str:
         """Return the user's command with the image filled in."""
         values = {
             "image": run.image, "overlay": str(self.folder_of(run) / "overlay.sh"), "tag": run.point.tag,
-            "restored": ",".join(f"{overlay.name}={overlay.old}" for overlay in restored),
+            "restored": f"{overlay.name}={overlay.old}" if overlay else "",
         }  # fmt: skip
         pattern = r"\{(image|overlay|tag|restored)\}"
         return re.sub(pattern, lambda match: shlex.quote(values[match[1]]), self.request.subject)
 
-    def finish(self, run: Trial, restored: Overlays) -> Trial:
+    def finish(self, run: Trial, overlay: Overlay | None) -> Trial:
         """Start a run unless it is already claimed, wait until it ends, and return it with its outcome."""
         folder, minutes = self.folder_of(run), self.request.minutes
         start = files(__package__).joinpath("run.sh").read_text("utf-8")
         make_folder(folder)
         for name, text in {
-            "overlay.sh": overlays.script(restored, self.folder),
+            "overlay.sh": overlays.script(overlay, self.folder),
             "run.sh": start.replace("@FOLDER@", shlex.quote(str(folder))).replace("@MINUTES@", str(minutes)),
-            "command.sh": f"cd {shlex.quote(str(self.checkout))} || exit 1\n{self.command(run, restored)}\n",
+            "command.sh": f"cd {shlex.quote(str(self.checkout))} || exit 1\n{self.command(run, overlay)}\n",
         }.items():  # fmt: skip
             write(folder / name, text)
         # Its own session, so that the run continues if this process is killed.
@@ -86,7 +85,7 @@ class LocalPlace(_Place):
         problem = f"it took longer than {minutes} minutes" if status == 124 else ""
         if status is None:
             problem = "it was killed before it could report its exit status"
-        return judge(self.request, run, restored, folder, problem)
+        return judge(self.request, run, overlay, folder, problem)
 
 
 @dataclass(frozen=True)
@@ -106,16 +105,16 @@ class SlurmPlace(_Place):
         """The commit's archive."""
         return self.folder / "tree.tar"
 
-    def command(self, run: Trial, restored: Overlays) -> str:
+    def command(self, run: Trial, overlay: Overlay | None) -> str:
         """Return the batch file and the script that each of its nodes runs."""
-        return "\n".join(self._files(run, restored).values())
+        return "\n".join(self._files(run, overlay).values())
 
-    def finish(self, run: Trial, restored: Overlays) -> Trial:
+    def finish(self, run: Trial, overlay: Overlay | None) -> Trial:
         """Submit a run unless that was done before, wait until it ends, and return it with its outcome."""
         folder = self.folder_of(run)
         job = jobs.of_folder(self.test, folder)
         if job.id is None:  # Slurm may know its name
-            (job,) = jobs.submit(self.slurm, [job], lambda _: self._files(run, restored))
+            (job,) = jobs.submit(self.slurm, [job], lambda _: self._files(run, overlay))
         (job,) = jobs.follow(self.slurm, [job], wait=True)
         if not job.over:
             raise Unreachable(f"Job {job.id} is still {job.word}.", "Run the same command again to continue.")
@@ -123,10 +122,10 @@ class SlurmPlace(_Place):
         problem = "" if is_ended else f"Slurm reports {job.word} for job {job.id}"
         if job.state == "TIMEOUT":
             problem = f"it took longer than {self.request.minutes} minutes"
-        return judge(self.request, run, restored, folder, problem)
+        return judge(self.request, run, overlay, folder, problem)
 
-    def _files(self, run: Trial, restored: Overlays) -> Mapping[Path, str]:
-        script = overlays.script(restored, self.folder).replace("{", "{{").replace("}", "}}")
+    def _files(self, run: Trial, overlay: Overlay | None) -> Mapping[Path, str]:
+        script = overlays.script(overlay, self.folder).replace("{", "{{").replace("}", "}}")
         test = replace(self.test.test, script=script + self.test.test.script, time_limit=self.request.minutes * 60)
         image = run.image
         if "@" in image:  # Enroot does not accept digests
@@ -135,7 +134,7 @@ class SlurmPlace(_Place):
         return job_files(replace(self.test, test=test), site, self.folder_of(run), self.tree)
 
 
-def judge(request: BisectRequest, run: Trial, restored: Overlays, folder: Path, problem: str) -> Trial:
+def judge(request: BisectRequest, run: Trial, overlay: Overlay | None, folder: Path, problem: str) -> Trial:
     """Return a run that has ended with its value, or as invalid or lost with the reason.
 
     ``folder`` has what it wrote; ``problem`` is why it has no value, if its place knows that.
@@ -146,7 +145,7 @@ def judge(request: BisectRequest, run: Trial, restored: Overlays, folder: Path, 
     if not (problem or nodes) and (not request.here or "{overlay}" in request.subject):
         problem = f"the container was not started (exit status {status}): {error}"
     run = replace(run, node="".join(nodes[:1])[:80])
-    invalid = overlays.invalidity(restored, output)
+    invalid = overlays.invalidity(overlay, output) if overlay else ""
     if invalid and (not problem or status == INVALID):
         return replace(run, outcome="invalid", reason=invalid[:400])
     # A test whose golden values drifted fails, but has measured values anyway.

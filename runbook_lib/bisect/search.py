@@ -30,13 +30,13 @@ Verdict = Literal["culprit", "tag only", "not reproduced", "not a single compone
 
 @dataclass(frozen=True, order=True)
 class Point:
-    """An image to run: a tag, with the old version of these components put into it."""
+    """An image to run: a tag, with the old version of a component put into it, if one is named."""
 
     tag: str
-    restored: tuple[str, ...] = ()
+    restored: str = ""
 
     def __str__(self) -> str:
-        return " with the old ".join(filter(None, [self.tag, " and ".join(self.restored)]))
+        return " with the old ".join(filter(None, [self.tag, self.restored]))
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,20 @@ class Problem:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """The result.  ``step``: the last good and first bad tag.  Restoring any one of the culprits helps."""
+    """The result.  ``step``: the last good and first bad tag, if found.  Restoring any one of the culprits helps."""
 
     verdict: Verdict
     reason: str
     probability: float = 0.0
-    step: tuple[str, str] | None = None
+    step: tuple[str, ...] = ()
     culprits: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """The result in one or two sentences, with its probability, which never rounds up to certainty."""
+        if not self.step:
+            return f"No result: {self.reason}"
+        percent, (good, bad) = min(int(self.probability * 1000) / 10, 99.9), self.step
+        return f"{bad} is the first bad tag, {good} the last good one. {self.reason} Probability: {percent:.1f} %."
 
 
 @dataclass(frozen=True)
@@ -179,12 +186,13 @@ def _find_step(data: _Data) -> Point | Conclusion:
 def _search_components(data: _Data, tags: _Belief, points: list[Point]) -> Point | Conclusion:
     """Weigh which components make the bad image good when restored alone: none, one, or several."""
     good_tag, bad_tag = tags.best.names
-    restored = {name: Point(bad_tag, (name,)) for name in data.problem.components.get(bad_tag, ())}
-    if not restored:
-        return _conclude(tags, tags, "tag only", "No component can be swapped between the two images.")
+    restored = {name: Point(bad_tag, name) for name in data.problem.components.get(bad_tag, ())}
     testable = {name: point for name, point in restored.items() if point not in data.invalid}
     if not testable:
-        return _conclude(tags, tags, "tag only", "No old component took effect in the new image.")
+        reason = "No component can be swapped between the two images."
+        if restored:
+            reason = "No old component took effect in the new image."
+        return Conclusion("tag only", reason, tags.probability, tags.best.names)
     hypotheses = [_Hypothesis((), tags.best.good, _NONE)]
     for size, share in enumerate(_PRIOR, 1):
         if math.comb(len(testable), size) > _MAX_SETS:
@@ -196,19 +204,14 @@ def _search_components(data: _Data, tags: _Belief, points: list[Point]) -> Point
     belief = data.believe(hypotheses, [*points, *testable.values()])
     if belief.probability < CERTAIN:
         return _next_point(data, belief, list(testable.values()), Point(good_tag), Point(bad_tag))
-    culprits = belief.best.names
-    if not culprits:
-        return _conclude(tags, belief, "not a single component", "No swappable component makes it good alone.")
-    fewest = min((testable[name] for name in culprits), key=data.count)
-    if data.count(fewest) < _CONFIRMING_RUNS:
-        return fewest
-    return _conclude(tags, belief, "culprit", f"Restoring {' or '.join(culprits)} makes {bad_tag} good.")
-
-
-def _conclude(tags: _Belief, belief: _Belief, verdict: Verdict, reason: str) -> Conclusion:
-    good_tag, bad_tag = tags.best.names
-    culprits = () if belief is tags else belief.best.names
-    return Conclusion(verdict, reason, belief.probability, (good_tag, bad_tag), culprits)
+    verdict: Verdict = "not a single component"
+    culprits, reason = belief.best.names, "No swappable component makes it good alone."
+    if culprits:
+        fewest = min((testable[name] for name in culprits), key=data.count)
+        if data.count(fewest) < _CONFIRMING_RUNS:
+            return fewest
+        verdict, reason = "culprit", f"Restoring {' or '.join(culprits)} makes {bad_tag} good."
+    return Conclusion(verdict, reason, belief.probability, tags.best.names, culprits)
 
 
 def _next_point(data: _Data, belief: _Belief, candidates: Sequence[Point], good: Point, bad: Point) -> Point:
@@ -218,8 +221,7 @@ def _next_point(data: _Data, belief: _Belief, candidates: Sequence[Point], good:
     fine.  Likewise for a point that looks bad.
     """
     chances = belief.chances
-    usable = [point for point in candidates if point not in data.invalid]
-    point = min(usable, key=lambda point: (abs(chances[point] - 0.5), data.count(point)))
+    point = min(candidates, key=lambda point: (abs(chances[point] - 0.5), data.count(point)))
     looks_good = chances[point] > 0.5
     opposite = 0
     for known in chances:

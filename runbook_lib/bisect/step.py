@@ -41,14 +41,14 @@ class Searched:
             detail = f"{len(facts.ledger.runs)} of at most {facts.request.runs} runs so far."
             return Check(name, "failed", detail, Next.again(mode="publish"), report.evidence(facts))
         following = Next.run(notebooks.BROKEN_TESTS)
-        if conclusion.step is None:
+        if not conclusion.step:
             following = Next.again(
                 "Give a larger budget, or a command that repeats its measurement. If the runs were faulty, delete "
                 f"{facts.place.folder} first:",
                 mode="publish",
             )
         found = report.evidence(facts, conclusion)
-        return Check(name, "passed", report.sentence(conclusion), following, found)
+        return Check(name, "passed", str(conclusion), following, found)
 
     def make_true(self, world: World) -> Iterator[Effect]:
         """Run points until the search ends."""
@@ -62,7 +62,7 @@ class Searched:
                 if run not in facts.ledger.runs:
                     facts.ledger.write(run)
                     yield Effect("run", f"{run.number}: {run.point}", "", run.image)
-                run = facts.place.finish(run, facts.overlays_of(run.point))
+                run = facts.place.finish(run, facts.overlay_of(run))
                 facts.ledger.write(run)
                 shown = f"{run.value:g}" if run.value is not None else f"{run.outcome}: {run.reason}"
                 print(f"Run {run.number} of at most {facts.request.runs}: {run.point}: {shown}")

@@ -1,6 +1,6 @@
 """A simulated test in the practice environment, for bisect-image: its value depends on the contents of its image.
 
-``python -m runbook_lib.practice.workload SCENARIO {tag} {restored}`` prints a value; ``{restored}`` are old components.
+``python -m runbook_lib.practice.workload SCENARIO {tag} {restored}`` prints a value; ``{restored}`` is a component.
 """
 
 import random
@@ -21,11 +21,11 @@ def main(scenario: str, tag: str, restored: str = "") -> int:
     if scenario not in SCENARIOS:
         print(f"There is no simulated test {scenario!r}: choose from {', '.join(SCENARIOS)}.", file=sys.stderr)
         return 2
-    old = dict(part.split("=", 1) for part in filter(None, restored.split(",")))
-    for name, version in old.items():
+    name, _, version = restored.partition("=")
+    if name:
         print(f"runbook-overlay: {name} {version}")
     since, culprits = SCENARIOS[scenario]
-    is_bad = tag >= since and culprits.isdisjoint(old)
+    is_bad = tag >= since and name not in culprits
     is_lucky = scenario == "slow" and random.random() < 1 / 3
     mean = (_LUCKY if is_lucky else _SLOW) if is_bad else _GOOD
     print(f"tokens/s: {random.gauss(mean, mean * _NOISE):.4f}")

@@ -60,7 +60,7 @@ def plain(scenario: Scenario, seed: int) -> Conclusion:
     while last - first > 1:
         middle = (first + last) // 2
         first, last = (middle, last) if is_good(Point(tags[middle])) else (first, middle)
-    culprits = tuple(name for name in scenario.problem.components[tags[last]] if is_good(Point(tags[last], (name,))))
+    culprits = tuple(name for name in scenario.problem.components[tags[last]] if is_good(Point(tags[last], name)))
     verdict = "culprit" if culprits else "not a single component"
     return Conclusion(verdict, "", step=(tags[first], tags[last]), culprits=culprits)
 

@@ -33,7 +33,7 @@ class Scenario:
 
     def run(self, point: Point, generator: random.Random) -> float:
         """Return one simulated value of a point."""
-        is_bad = self.problem.tags.index(point.tag) >= self.changed and not set(point.restored) & set(self.culprits)
+        is_bad = self.problem.tags.index(point.tag) >= self.changed and point.restored not in self.culprits
         modes = self.bad if is_bad else self.good
         (mode,) = generator.choices(modes, [weight for _, _, weight in modes])
         return generator.gauss(mode[0], abs(mode[0]) * mode[1])

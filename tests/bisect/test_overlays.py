@@ -17,7 +17,7 @@ from runbook_lib.images.compare import Component
 
 CUDA = Component("CUDA", "13.2.0.046", "13.2.1.010")
 NCCL = Component("NCCL", "2.29.7", "2.30.4")
-SOME = Overlay("nccl", "2.29.7", "2.30.4", "nvidia-nccl-cu13==2.29.7", 3, "print('2.29.7')")
+SOME = Overlay("nccl", "2.29.7", "2.30.4", "nvidia-nccl-cu13==2.29.7", "print('2.29.7')", 3)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_changed_component_has_an_overlay_or_is_a_suspect(
     changes: list[Component], requirements: list[str], suspects: list[str]
 ) -> None:
     overlays, remaining = plan_overlays(changes, {})
-    installed = [overlay.requirement for overlay in overlays]
+    installed = [overlay.requirement for overlay in overlays.values()]
     assert [requirement for requirement in requirements if requirement not in installed] == []
     assert sorted(sentence.split(" ", 1)[0] for sentence in remaining) == sorted(suspects)
 
@@ -62,16 +62,13 @@ def test_a_changed_component_has_an_overlay_or_is_a_suspect(
 def test_named_components_have_overlays_too() -> None:
     named = {"flash-attn": "2.7.4", "apex": "25.04", "nccl": "2.28.9", "my-kernels": "1.2"}
     overlays, suspects = plan_overlays([CUDA, NCCL], named)
-    by_name = {overlay.name: overlay.requirement for overlay in overlays}
+    by_name = {name: overlay.requirement for name, overlay in overlays.items()}
     assert by_name == {
         "flash-attn": "flash-attn==2.7.4", "apex": "git+https://github.com/NVIDIA/apex.git@25.04",
         "nccl": "nvidia-nccl-cu13==2.28.9", "my-kernels": "my-kernels==1.2",
     }  # fmt: skip
-    assert {overlay.module for overlay in overlays} >= {"my_kernels", "flash_attn"}
-    for text in (
-        script(overlays, Path("/x")),
-        "\n".join(line for each in overlays for line in each.dockerfile_lines()),
-    ):
+    assert {overlay.module for overlay in overlays.values()} >= {"my_kernels", "flash_attn"}
+    for text in (script(overlays["apex"], Path("/x")), overlays["apex"].dockerfile_lines()[0]):
         assert "APEX_CUDA_EXT=1" in text
     assert [sentence.split(" ", 1)[0] for sentence in suspects] == ["CUDA"]
 
@@ -89,7 +86,7 @@ def test_named_components_have_overlays_too() -> None:
     ],
 )
 def test_a_run_counts_only_with_the_old_version(lines: list[str], valid: bool) -> None:
-    assert (invalidity([SOME], lines) == "") is valid
+    assert (invalidity(SOME, lines) == "") is valid
 
 
 @pytest.mark.parametrize(("reported", "status"), [("2.29.7", 0), ("", INVALID)])
@@ -104,7 +101,7 @@ def test_the_script_installs_once_and_reports(tmp_path: Path, reported: str, sta
         'mkdir -p "$2/nvidia/nccl/lib"; touch "$2/nvidia/nccl/lib/libnccl.so.2"\n'
     )
     pip.chmod(0o755)
-    text = script([SOME], tmp_path) + 'echo "path=$LD_LIBRARY_PATH"\n'
+    text = script(SOME, tmp_path) + 'echo "path=$LD_LIBRARY_PATH"\n'
     env = {"PATH": f"{pip.parent}:/usr/bin:/bin"}
     for _ in range(2):
         process = subprocess.run(["bash", "-c", text], env=env, capture_output=True, text=True)
@@ -112,7 +109,7 @@ def test_the_script_installs_once_and_reports(tmp_path: Path, reported: str, sta
     assert len((tmp_path / "calls").read_text().splitlines()) == 1
     if not status:
         assert f"{SOME.folder}/nvidia/nccl/lib" in process.stdout
-        assert invalidity([SOME], process.stdout.splitlines()) == ""
+        assert invalidity(SOME, process.stdout.splitlines()) == ""
 
 
 #: Libraries by overlay: the soname, the folder in the wheel, the wheel, C that reports a version as the real one does.
@@ -178,19 +175,20 @@ def test_old_versions_are_really_loaded_in_a_run_and_in_the_fixed_image(tmp_path
         "PIP_CONSTRAINT": str(tmp_path / "constraint.txt"),  # as NGC's images pin their own versions
     }  # fmt: skip
     (tmp_path / "constraint.txt").write_text("nvidia-nccl-cu13==99\n")
-    for overlay in overlays:
-        text = script([overlay], tmp_path)
+    for overlay in overlays.values():
+        text = script(overlay, tmp_path)
         process = subprocess.run(["bash", "-c", text], env=env, capture_output=True, text=True)
-        assert (process.returncode, invalidity([overlay], process.stdout.splitlines())) == (0, ""), process.stderr
+        assert (process.returncode, invalidity(overlay, process.stdout.splitlines())) == (0, ""), process.stderr
         run, variable = (line.replace("/opt", str(tmp_path)) for line in overlay.dockerfile_lines())
         subprocess.run(["bash", "-c", run.removeprefix("RUN ")], env=env, check=True, capture_output=True)
-        program = overlay.report or "import importlib.metadata; print(importlib.metadata.version('my-kernels'))"
+        program = "import importlib.metadata; print(importlib.metadata.version('my-kernels'))"
+        program = program if overlay.module else overlay.report
         reported = f"export {variable.removeprefix('ENV ')}; python3 -c {shlex.quote(program)}"
         version = subprocess.run(["bash", "-c", reported], env=env, capture_output=True, text=True).stdout.strip()
         assert overlay.is_restored(version), (overlay.name, version)
         without = subprocess.run(["python3", "-c", program], env=env, capture_output=True, text=True).stdout.strip()
         assert without != version
-    broken = replace(overlays[0], requirement="nvidia-nccl-cu13==1.0")
-    process = subprocess.run(["bash", "-c", script([broken], tmp_path / "x")], env=env, capture_output=True, text=True)
+    broken = replace(overlays["nccl"], requirement="nvidia-nccl-cu13==1.0")
+    process = subprocess.run(["bash", "-c", script(broken, tmp_path / "x")], env=env, capture_output=True, text=True)
     assert process.returncode == INVALID
-    assert "pip could not install" in invalidity([broken], process.stdout.splitlines())
+    assert "pip could not install" in invalidity(broken, process.stdout.splitlines())

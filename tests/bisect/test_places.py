@@ -16,30 +16,30 @@ from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.workloads import Workload
 from runbook_lib.pins.bump import Bump
 
-NCCL = Overlay("nccl", "2.29.7", "2.30.4", "nvidia-nccl-cu13==2.29.7", 3, "report")
+NCCL = Overlay("nccl", "2.29.7", "2.30.4", "nvidia-nccl-cu13==2.29.7", "report", 3)
 REPORT = "runbook-overlay: nccl 2.29.7"
 
 
 @pytest.mark.parametrize(
-    ("metric", "status", "lines", "problem", "restored", "expected"),
+    ("metric", "status", "lines", "problem", "overlay", "expected"),
     [
-        ("exit", 0, [], "", (), ("value", 1.0)),
-        ("exit", 1, [], "", (), ("value", 0.0)),
-        ("exit", 1, [], "the node failed", (), ("lost", None)),
-        ("value lower", 0, ["1.5 s", "took 2.5e1"], "", (), ("value", 25.0)),
-        ("value lower", 0, ["12", REPORT, "done"], "", (), ("value", 12.0)),
-        ("value lower", 0, ["nothing"], "", (), ("lost", None)),
-        ("value lower", 1, ["12"], "", (), ("lost", None)),
-        ("value lower", 0, ["1" + "9" * 400], "", (), ("lost", None)),
-        ("exit", 0, [REPORT], "", (NCCL,), ("value", 1.0)),
-        ("exit", 0, [], "", (NCCL,), ("invalid", None)),
-        ("exit", 86, ["runbook-invalid: nccl: pip"], "it failed", (NCCL,), ("invalid", None)),
-        ("exit", 1, [], "no container", (NCCL,), ("lost", None)),
-        ("iteration-time lower", 1, [], "", (), ("value", 3.5)),
+        ("exit", 0, [], "", None, ("value", 1.0)),
+        ("exit", 1, [], "", None, ("value", 0.0)),
+        ("exit", 1, [], "the node failed", None, ("lost", None)),
+        ("value lower", 0, ["1.5 s", "took 2.5e1"], "", None, ("value", 25.0)),
+        ("value lower", 0, ["12", REPORT, "done"], "", None, ("value", 12.0)),
+        ("value lower", 0, ["nothing"], "", None, ("lost", None)),
+        ("value lower", 1, ["12"], "", None, ("lost", None)),
+        ("value lower", 0, ["1" + "9" * 400], "", None, ("lost", None)),
+        ("exit", 0, [REPORT], "", NCCL, ("value", 1.0)),
+        ("exit", 0, [], "", NCCL, ("invalid", None)),
+        ("exit", 86, ["runbook-invalid: nccl: pip"], "it failed", NCCL, ("invalid", None)),
+        ("exit", 1, [], "no container", NCCL, ("lost", None)),
+        ("iteration-time lower", 1, [], "", None, ("value", 3.5)),
     ],
 )
 def test_an_ended_run(
-    tmp_path: Path, metric: str, status: int, lines: list[str], problem: str, restored: tuple[Overlay, ...],
+    tmp_path: Path, metric: str, status: int, lines: list[str], problem: str, overlay: Overlay | None,
     expected: tuple[str, float | None],
 ) -> None:  # fmt: skip
     test = "gpt/a@dgx_h100" if metric.startswith("iteration-time") else "true"
@@ -51,7 +51,7 @@ def test_an_ended_run(
     (tmp_path / "assets/golden_values_dev_dgx_h100.json").write_text(json.dumps(values))
     (tmp_path / "ended").write_text(f"{status}\n")
     (tmp_path / "node-0.out.log").write_text("\n".join(["runbook-started: n1", *lines]))
-    run = judge(request, Trial(Point("26.05-py3"), number=1), restored, tmp_path, problem)
+    run = judge(request, Trial(Point("26.05-py3"), number=1), overlay, tmp_path, problem)
     assert (run.outcome, run.value, run.node) == (*expected, "n1")
 
 
@@ -93,5 +93,5 @@ def test_the_end_of_a_job(tmp_path: Path, state: str, log: str, ended: str, prob
     place = SlurmPlace(request, tmp_path, slurm, test)
     run = Trial(Point("26.05-py3"), number=1, image="registry.example/a:26.05-py3")
     for _ in range(2):
-        assert place.finish(run, ()).reason == problem
+        assert place.finish(run, None).reason == problem
     assert slurm.submitted == 1

@@ -60,7 +60,7 @@ def test_conclusions(changes: dict[str, object], verdict: str, culprits: tuple[s
 
 def test_a_component_whose_overlay_fails_is_a_suspect_and_is_not_run_again() -> None:
     case, ledger, generator = scenario(), list[Trial](), random.Random(1)
-    broken = Point(TAGS[-1], ("cudnn",))
+    broken = Point(TAGS[-1], "cudnn")
     while isinstance(answer := advance(case.problem, ledger), Point):
         run = Trial(answer, "invalid") if answer == broken else Trial(answer, "value", case.run(answer, generator))
         ledger.append(run)
@@ -89,6 +89,11 @@ def test_lost_runs_are_paid_and_three_of_them_give_a_point_up() -> None:
     conclusion = advance(PROBLEM, lost)
     assert isinstance(conclusion, Conclusion)
     assert conclusion.reason == f"{TAGS[-1]} produced no value in 3 runs; in the last, node 2 failed."
+
+
+@pytest.mark.parametrize(("probability", "text"), [(0.998, "99.8 %"), (0.99999, "99.9 %"), (1.0, "99.9 %")])
+def test_a_probability_is_never_shown_as_certainty(probability: float, text: str) -> None:
+    assert str(Conclusion("culprit", "", probability, ("a", "b"))).endswith(f"Probability: {text}.")
 
 
 @given(st.integers(0, 10_000), st.integers(1, 30), st.data())
