@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass, replace
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import gitlab_tests, pins_step, sync_survey
-from runbook_lib.checks import Check, Evidence, Next
+from runbook_lib.checks import Check, Evidence, Next, Status
 from runbook_lib.decisions import Decisions
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.failures.broken_tests import survey
@@ -24,61 +23,65 @@ from runbook_lib.world.github.ci_status import choose, judge, on_base
 from runbook_lib.world.gitlab.models import UNDER_WAY
 from runbook_lib.world.ports import Forge, Services, World
 
+#: Number of newest commits that are searched for a run: on a busy branch CI does not run for every commit.
+_COMMITS = 10
+#: The result of a pipeline by its status; every other one has failed.
+_PIPELINES: dict[str, Status] = {
+    **dict.fromkeys(UNDER_WAY, "waiting"), "success": "passed", "skipped": "skipped", "manual": "skipped",
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class MergeFacts:
-    """The state after a merge; ``merged`` is its commit, empty before the merge and without a tag."""
+    """The state after a merge; ``merged`` is its commit, empty before the merge and without a tag.
+
+    ``runs`` are the newest run of each CI on the base branch, or the reason why there is none.
+    """
 
     branch: BumpBranch
     quarantines: QuarantineSurvey
     branches: Sequence[dict[str, object]]
     notes: tuple[str, ...]
-    merged: str = ""
-    runs: "tuple[BaseRun, ...]" = ()
+    merged: str
+    runs: tuple[Check, ...]
 
 
-@dataclass(frozen=True)
-class AfterMerge:
-    """The step."""
+def look(world: World, bump: Bump) -> MergeFacts:
+    """Query everything that may remain after the merge.
 
-    def look(self, world: World, bump: Bump) -> MergeFacts:
-        """Query everything that may remain after the merge.
-
-        A part that GitHub or GitLab cannot answer says so.
-        """
-        branch = bump_branch.look(world, bump)
-        quarantines = survey.look(world, replace(branch, bump=replace(bump, tag=None, decisions=Decisions())))
-        facts = MergeFacts(branch, quarantines, branch_rows(branch), (*branch.warnings, *quarantines.notes))
-        if not pins_step.base_has_tag(branch):
-            return facts
+    A part that GitHub or GitLab cannot answer says so.
+    """
+    branch = bump_branch.look(world, bump)
+    quarantines = survey.look(world, replace(branch, bump=replace(bump, tag=None, decisions=Decisions())))
+    merge, runs, notes = "", list[Check](), [*branch.warnings, *quarantines.notes]
+    if pins_step.base_has_tag(branch):
         merge = merge_commit(branch)
         commits = commits_since(branch, merge)
-        runs = [github_run(bump, world.github, commits)]
+        runs.append(github_run(bump, world.github, commits))
         if not bump.repository.inapplicable(notebooks.GITLAB_PIN):
-            runs.append(gitlab_run(world.services, commits))
-        notes = list(facts.notes)
+            runs.append(gitlab_run(bump, world.services, commits))
         if bump.repository.tests.golden:
             notes += gitlab_tests.unrefreshed(branch, f"{merge}^", branch.base_commit)
-        return replace(facts, merged=merge, runs=tuple(runs), notes=tuple(notes))
+    return MergeFacts(branch, quarantines, branch_rows(branch), tuple(notes), merge, tuple(runs))
 
-    def plan(self, facts: MergeFacts, bump: Bump) -> Plan[World]:
-        """Return the remaining work.  None of it makes the run fail, because people must do it."""
-        names = {run: f"CI of {bump.base} on {run.ci}" for run in facts.runs}
-        waiting = None
-        if under_way := [run for run in facts.runs if run.state == "waiting"]:
-            sentence = f"waiting for {names[under_way[0]]}: {under_way[0].detail}"
-            waiting = Outcome(sentence, under_way[0].next)
-        evidence = Evidence(
-            inputs={"base_commit": facts.branch.base_commit, "merge_commit": facts.merged or None},
-            links={name: run.url for run, name in names.items()},
-            tables={"branches": facts.branches, **facts.quarantines.evidence.tables},
-            warnings=facts.notes,
-        )
-        checks = [Check.of(names[run], run.state == "passed", f"{run.state}: {run.detail}", "skipped") for run in names]
-        return Plan(
-            _done(facts), tuple(_shown(facts)), waiting=waiting, checks=tuple(checks), evidence=evidence,
-            only_reads=True,
-        )  # fmt: skip
+
+def plan(facts: MergeFacts, bump: Bump) -> Plan[World]:
+    """Return the remaining work.  None of it makes the run fail, because people must do it."""
+    waiting = (run for run in facts.runs if run.status == "waiting")
+    outcomes = (Outcome(f"waiting for {run.name}: {run.detail}", run.next) for run in waiting)
+    checks = []
+    for run in facts.runs:
+        status: Status = "passed" if run.status == "passed" else "skipped"
+        checks.append(replace(run, status=status, detail=f"{run.status}: {run.detail}"))
+    evidence = Evidence(
+        inputs={"base_commit": facts.branch.base_commit, "merge_commit": facts.merged or None},
+        tables={"branches": facts.branches, **facts.quarantines.evidence.tables},
+        warnings=facts.notes,
+    )
+    return Plan(
+        _done(facts), tuple(_shown(facts)), waiting=next(outcomes, None), checks=tuple(checks), evidence=evidence,
+        only_reads=True,
+    )  # fmt: skip
 
 
 def _done(facts: MergeFacts) -> Outcome:
@@ -90,9 +93,9 @@ def _done(facts: MergeFacts) -> Outcome:
     if not facts.merged:
         sentence = f"{bump.base} does not name {bump.tag} yet: {notebooks.SYNC_CHECK} and the merge are still to come."
         return Outcome(sentence, Next.run(notebooks.SYNC_CHECK))
-    actions = [run.next for run in facts.runs if run.state == "failed"]
+    actions = [run.next for run in facts.runs if run.status == "failed"]
     actions += [Next.run(notebooks.BUMP, base=branch, mode=None) for branch in older]
-    states = "; ".join(f"{run.ci}: {run.state}" for run in facts.runs)
+    states = "; ".join(f"{run.name}: {run.status}" for run in facts.runs)
     others = f"{len(older)} of {len(facts.branches)} other branches on an older image"
     sentence = f"{bump.base} has named {bump.tag} since {facts.merged[:10]}. {states}; {others}, {remaining}."
     return Outcome(sentence, next(iter(actions), Next()))
@@ -102,7 +105,7 @@ def _shown(facts: MergeFacts) -> Iterator[display.View]:
     """Yield all parts as tables."""
     bump = facts.branch.bump
     if facts.merged:
-        runs = display.rows(facts.runs, CI="ci", state="state", found="detail", next="next")
+        runs = display.rows(facts.runs, CI="name", state="status", found="detail", next="next")
         yield display.note(f"Both CIs on {bump.base}:") + display.table(runs)
     yield display.note("Other branches, by their pins, as last fetched:") + display.table(facts.branches, empty="None.")
     yield display.note(f"Quarantined tests on {bump.base}:") + facts.quarantines.show()
@@ -135,21 +138,6 @@ def _branch_row(name: str, verdicts: Sequence[PinVerdict], bump: Bump) -> dict[s
     return {"branch": name, "image": listed or "–", "state": state, "next": "" if state == "in sync" else fix}
 
 
-#: Number of newest commits that are searched for a run: on a busy branch CI does not run for every commit.
-_COMMITS = 10
-
-
-@dataclass(frozen=True)
-class BaseRun:
-    """The newest run of one CI on the base branch, or why there is none."""
-
-    ci: str
-    state: Literal["passed", "failed", "waiting", "skipped"]
-    detail: str
-    next: Next = field(default_factory=Next)
-    url: str = ""
-
-
 def merge_commit(branch: BumpBranch) -> str:
     """Return the newest base-branch commit that introduced the tag, ignoring later edits of the same file."""
     bump = branch.bump
@@ -167,52 +155,52 @@ def commits_since(branch: BumpBranch, merge: str) -> list[str]:
     return [*newest, merge]
 
 
-def github_run(bump: Bump, github: Forge | None, commits: Sequence[str]) -> BaseRun:
+def github_run(bump: Bump, github: Forge | None, commits: Sequence[str]) -> Check:
     """Return the run of the newest commit that has one; skipped if GitHub cannot be queried."""
-    ci, workflow, name = "GitHub", bump.repository.ci.workflow, bump.repository.name
+    name, workflow = f"CI of {bump.base} on GitHub", bump.repository.ci.workflow
     if github is None:
-        return BaseRun(ci, "skipped", "GitHub cannot be queried without a token.", Next.again("Set GITHUB_TOKEN."))
+        return Check(name, "skipped", "GitHub cannot be queried without a token.", Next.again("Set GITHUB_TOKEN."))
     if not workflow:
-        return BaseRun(ci, "skipped", f"The workflow that tests {name} is unknown.", Next("Check its page."))
+        unknown = f"The workflow that tests {bump.repository.name} is unknown."
+        return Check(name, "skipped", unknown, Next("Check its page."))
     try:
         tested = ([run for run in github.runs(head_sha=commit) if on_base(run, bump.base)] for commit in commits)
         run = next(filter(None, (choose(runs, runs[0].head_sha, workflow) for runs in tested if runs)), None)
         jobs = github.jobs(run.id) if run else ()
     except RunbookError as error:
-        return BaseRun(ci, "skipped", str(error), Next.again())
+        return Check(name, "skipped", str(error), Next.again())
     if run is None:
         place = f"on {bump.base} or in its merge queue"
         detail = f"No run {place}, at {commits[0][:10]} or any commit back to the merge, {commits[-1][:10]}."
-        return BaseRun(ci, "waiting", detail, Next.again())
-    progress, name = judge(run, jobs, run.head_sha), f"CI run {run.id} of {run.head_sha[:10]}"
+        return Check(name, "waiting", detail, Next.again())
+    progress, evidence = judge(run, jobs, run.head_sha), Evidence(links={name: run.url})
+    detail = f"CI run {run.id} of {run.head_sha[:10]}: {progress.counts()}."
     if run.status != "completed":
-        return BaseRun(ci, "waiting", f"{name}: {progress.counts()}.", Next.again(run.url), run.url)
+        return Check(name, "waiting", detail, Next.again(run.url), evidence)
     if progress.state == "passed":
-        return BaseRun(ci, "passed", f"{name}: {progress.counts()}.", url=run.url)
+        return Check(name, "passed", detail, evidence=evidence)
     listed = join_first(sorted({job.name for job in failed(jobs)}), 8) or "no job failed"
+    detail = f"CI run {run.id} of {run.head_sha[:10]} finished with conclusion {run.conclusion} ({listed})."
     investigate = Next.run(notebooks.INVESTIGATE_CI, tag=None, place=run.url, mode=None)
-    return BaseRun(ci, "failed", f"{name} finished with conclusion {run.conclusion} ({listed}).", investigate, run.url)
+    return Check(name, "failed", detail, investigate, evidence)
 
 
-def gitlab_run(services: Services, commits: Sequence[str]) -> BaseRun:
+def gitlab_run(bump: Bump, services: Services, commits: Sequence[str]) -> Check:
     """Return the pipeline of the newest commit that has one; skipped if GitLab cannot be queried."""
-    ci = "GitLab"
+    name = f"CI of {bump.base} on GitLab"
     try:
         gitlab = services.second_ci()
         if gitlab is None:
-            return BaseRun(ci, "skipped", "GITLAB_URL is not set.", Next("Somebody with access to GitLab must check."))
+            ask = Next("Somebody with access to GitLab must check.")
+            return Check(name, "skipped", "GITLAB_URL is not set.", ask)
         pipelines = (next(iter(gitlab.pipelines(commit)), None) for commit in commits)
         newest = next(filter(None, pipelines), None)
     except RunbookError as error:
-        return BaseRun(ci, "skipped", str(error), Next.again())
+        return Check(name, "skipped", str(error), Next.again())
     if newest is None:
         detail = f"No pipeline for {commits[0][:10]} or any commit back to the merge."
-        return BaseRun(ci, "waiting", detail, Next.again("Start one there, or wait for the nightly one."))
+        return Check(name, "waiting", detail, Next.again("Start one there, or wait for the nightly one."))
+    actions = {"waiting": Next.again(), "failed": Next("Check its failed jobs there.")}
+    status = _PIPELINES.get(newest.status, "failed")
     detail = f"Pipeline {newest.id} of {newest.sha[:10]}: {newest.status}. {newest.url}"
-    if newest.status in UNDER_WAY:
-        return BaseRun(ci, "waiting", detail, Next.again(), newest.url)
-    if newest.status == "success":
-        return BaseRun(ci, "passed", detail, url=newest.url)
-    if newest.status in ("skipped", "manual"):
-        return BaseRun(ci, "skipped", detail, url=newest.url)
-    return BaseRun(ci, "failed", detail, Next("Check its failed jobs there."), newest.url)
+    return Check(name, status, detail, actions.get(status, Next()), Evidence(links={name: newest.url}))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import branch_history, gitlab_tests, policy, sync_survey
@@ -21,6 +21,8 @@ from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import is_mine, read_state
 from runbook_lib.world.github.copy_pr_bot import commands
 from runbook_lib.world.ports import Forge, World
+
+NAME = notebooks.READY
 
 State = Literal["met", "missing", "unknown", "inapplicable"]
 #: A step of this run, as the record has it (``Recorder.steps``).
@@ -97,45 +99,40 @@ class ReadyFacts:
         return tuple(requirement for requirement in self.requirements if requirement.blocks)
 
 
-@dataclass(frozen=True)
-class Ready:
-    """The step."""
+def look(world: World, bump: Bump) -> ReadyFacts:
+    """Read every requirement again.  Changes nothing."""
+    steps = {step["name"]: step for step in world.journal.steps if step["name"] != NAME}
+    found = check(bump_branch.look(world, bump), world.github, world.records)
+    return replace(found, steps=tuple(steps.values()))
 
-    NAME: ClassVar[str] = notebooks.READY
 
-    def look(self, world: World, bump: Bump) -> ReadyFacts:
-        """Read every requirement again.  Changes nothing."""
-        steps = {step["name"]: step for step in world.journal.steps if step["name"] != self.NAME}
-        found = check(bump_branch.look(world, bump), world.github, world.records)
-        return replace(found, steps=tuple(steps.values()))
-
-    def plan(self, facts: ReadyFacts, bump: Bump) -> Plan[World]:
-        """Return the outcome of the bump: its plan, ready to merge, or everything that is missing."""
-        if facts.problem:
-            return _without_requirements(facts, bump)
-        found = tuple(_reopened(each, facts.steps) for each in facts.requirements)
-        rows = (
-            {"before the merge": each.name, "outcome": _MARKS[each.state], "found": each.evidence, "next": each.next}
-            for each in found
-        )
-        shown = (_table(facts.steps), display.table(rows) + display.notes(facts.people, title="Left to people"))
-        links: dict[str, str | None] = dict.fromkeys(_LINKS.values())  # steps may have linked runs of earlier commits
-        links |= {_LINKS[each.kind]: each.url for each in found if each.kind in _LINKS and each.url}
-        as_json = [{**asdict(each), "name": each.name, "blocks": each.blocks} for each in found]
-        inputs: dict[str, object] = {"requirements": as_json, "checked_commit": facts.commit}
-        if missing := replace(facts, requirements=found).missing:
-            return Plan(Outcome(""), shown, waiting=_not_ready(missing, facts.steps), evidence=Evidence(inputs, links))
-        limit = ""
-        if any(each.kind == "ci" and each.state == "inapplicable" for each in found):
-            limit = ", except for CI, which is not followed here"
-        else:
-            inputs["ready_commit"] = facts.commit
-        unseen = (each.name for each in found if each.state == "unknown")
-        limit += "".join(f", except for {name}, which nobody has seen" for name in unseen)
-        used = [bump.allowed(name, each.evidence) for each in found for name in each.decisions]
-        sentence = f"Ready to merge{limit}: every requirement was checked and is met."
-        evidence = Evidence(inputs, links, decided=tuple(filter(None, used)))
-        return Plan(Outcome(sentence, Next(" ".join(facts.people))), shown, evidence=evidence)
+def plan(facts: ReadyFacts, bump: Bump) -> Plan[World]:
+    """Return the outcome of the bump: its plan, ready to merge, or everything that is missing."""
+    if facts.problem:
+        return _without_requirements(facts, bump)
+    found = tuple(_reopened(each, facts.steps) for each in facts.requirements)
+    rows = (
+        {"before the merge": each.name, "outcome": _MARKS[each.state], "found": each.evidence, "next": each.next}
+        for each in found
+    )
+    shown = (_table(facts.steps), display.table(rows) + display.notes(facts.people, title="Left to people"))
+    links: dict[str, str | None] = dict.fromkeys(_LINKS.values())  # steps may have linked runs of earlier commits
+    links |= {_LINKS[each.kind]: each.url for each in found if each.kind in _LINKS and each.url}
+    as_json = [{**asdict(each), "name": each.name, "blocks": each.blocks} for each in found]
+    inputs: dict[str, object] = {"requirements": as_json, "checked_commit": facts.commit}
+    if missing := replace(facts, requirements=found).missing:
+        return Plan(Outcome(""), shown, waiting=_not_ready(missing, facts.steps), evidence=Evidence(inputs, links))
+    limit = ""
+    if any(each.kind == "ci" and each.state == "inapplicable" for each in found):
+        limit = ", except for CI, which is not followed here"
+    else:
+        inputs["ready_commit"] = facts.commit
+    unseen = (each.name for each in found if each.state == "unknown")
+    limit += "".join(f", except for {name}, which nobody has seen" for name in unseen)
+    used = [bump.allowed(name, each.evidence) for each in found for name in each.decisions]
+    sentence = f"Ready to merge{limit}: every requirement was checked and is met."
+    evidence = Evidence(inputs, links, decided=tuple(filter(None, used)))
+    return Plan(Outcome(sentence, Next(" ".join(facts.people))), shown, evidence=evidence)
 
 
 def _reopened(requirement: Requirement, steps: Iterable[RecordedStep]) -> Requirement:

@@ -56,7 +56,10 @@ def carry_out(step: Recorder, plan: Plan[World], world: World, show: Callable[[o
     """
     for view in plan.shown:
         show(view)
-    _record_evidence(step, plan)
+    step.keep(plan.evidence)
+    for question in plan.questions:
+        step.decide(question)
+    step.check(*plan.checks)
     results: list[Result] = []
     for condition in plan.conditions:
         if results and results[-1].state in ("waits", "failed"):
@@ -81,13 +84,6 @@ def carry_out(step: Recorder, plan: Plan[World], world: World, show: Callable[[o
     return tuple(results)
 
 
-def _record_evidence(step: Recorder, plan: Plan[World]) -> None:
-    step.keep(plan.evidence)
-    for question in plan.questions:
-        step.decide(question)
-    step.check(*plan.checks)
-
-
 def _treat(step: Recorder, condition: Condition[World], world: World) -> Result:
     """Read one condition, and make it true if the mode allows it."""
     check = _read(step.bump, condition, world)
@@ -95,7 +91,7 @@ def _treat(step: Recorder, condition: Condition[World], world: World) -> Result:
         return Result(condition, "holds", check)
     if check.status == "waiting":
         return Result(condition, "waits", check)
-    if not _may(step.bump, condition):
+    if not (step.bump.publish if condition.leaves_machine else step.bump.apply):
         return Result(condition, "would be made", check)
     changed = False
     try:
@@ -119,10 +115,6 @@ def _read(bump: Bump, condition: Condition[World], world: World) -> Check:
         if bump.publish or not condition.leaves_machine:
             raise
         return Check(condition.sentence, "failed", str(error))
-
-
-def _may(bump: Bump, condition: Condition[World]) -> bool:
-    return bump.publish if condition.leaves_machine else bump.apply
 
 
 def _recorded(result: Result) -> Check:
@@ -215,11 +207,6 @@ class Run:
     end: Callable[[], None] = lambda: None
     failure: RunbookError | None = None
 
-    @property
-    def branch(self) -> bump_branch.BumpBranch:
-        """The bump's branch and its base.  Raises RunbookError like ``bump_branch.find``."""
-        return bump_branch.look(self.world, self.bump)
-
     @cached_property
     def forge(self) -> Forge | None:
         """The forge, or None if there is no usable token and this run publishes nothing."""
@@ -262,7 +249,10 @@ class Run:
         bump = replace(self.bump, decisions=decisions.again(self.bump.decisions))  # bound by earlier steps
         plan = step.plan(step.look(self.world, bump), bump)
         if plan.conditions and plan.on_branch:
-            plan = self._reviewed(plan)
+            own = plan.on_branch
+            branch = self.world.branches[own] if isinstance(own, str) else bump_branch.look(self.world, bump)
+            if branch.tip:
+                plan = branch_history.apply_review(plan, branch_history.review(branch, branch.tip, self.record.records))
         plan = policy.with_fork(plan, self.checkout, bump)
         plan = replace(plan, questions=tuple(question.after(bump.decisions) for question in plan.questions))
         if bump.apply:
@@ -304,10 +294,3 @@ class Run:
             raise self.failure
         self.record.raise_if_failed()
         self.end()  # a failing cell ends the record with its message
-
-    def _reviewed(self, plan: Plan[World]) -> Plan[World]:
-        """Return the plan with the review of the commits on the branch that it builds on."""
-        branch = self.world.branches[plan.on_branch] if isinstance(plan.on_branch, str) else self.branch
-        if branch.tip is None:
-            return plan
-        return branch_history.apply_review(plan, branch_history.review(branch, branch.tip, self.record.records))

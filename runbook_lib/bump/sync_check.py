@@ -1,10 +1,12 @@
-"""Notebook 07-sync-check: compare all pins on the bump's branch.  Changes nothing."""
+"""Notebook 07-sync-check: compare all pins on the bump's branch, or in the work tree if there is no branch yet.
+
+It changes nothing.  A preview compares the pins as the bump will leave them.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import ClassVar
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import pins_step, sync_survey
@@ -19,6 +21,7 @@ from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.git.command import GitFailed, git
 from runbook_lib.world.ports import World
 
+NAME = notebooks.SYNC_CHECK
 _NAMED = 5  # lines in a sentence
 
 
@@ -38,51 +41,43 @@ class SyncFacts:
     unsearched: str = ""
 
 
-@dataclass(frozen=True)
-class SyncCheck:
-    """The step: it compares the pins on the bump's branch, or in the work tree if there is no branch yet.
+def look(world: World, bump: Bump) -> SyncFacts:
+    """Read the pins.  Raises RunbookError for pins that cannot be planned."""
+    branch = bump_branch.look(world, bump)
+    survey, planned = _read_pins(world, branch)
+    untouched = (pins_step.check_other_type(branch, branch.fork, branch.start),) if branch.tip else ()
+    old_lines, unsearched = {}, ""
+    if bump.tag is not None and survey.snapshots[0].commit:
+        try:
+            old_lines = _old_lines(branch, survey.snapshots[0].verdicts)
+        except GitFailed as error:
+            unsearched = f"{world.checkout.path} could not be searched for lines that name the old tag. {error}"
+    return SyncFacts(branch, survey, planned, untouched, old_lines, unsearched)
 
-    A preview compares them as the bump will leave them.
-    """
 
-    NAME: ClassVar[str] = notebooks.SYNC_CHECK
-
-    def look(self, world: World, bump: Bump) -> SyncFacts:
-        """Read the pins.  Raises RunbookError for pins that cannot be planned."""
-        branch = bump_branch.look(world, bump)
-        survey, planned = _read_pins(world, branch)
-        untouched = (pins_step.check_other_type(branch, branch.fork, branch.start),) if branch.tip else ()
-        old_lines, unsearched = {}, ""
-        if bump.tag is not None and survey.snapshots[0].commit:
-            try:
-                old_lines = _old_lines(branch, survey.snapshots[0].verdicts)
-            except GitFailed as error:
-                unsearched = f"{world.checkout.path} could not be searched for lines that name the old tag. {error}"
-        return SyncFacts(branch, survey, planned, untouched, old_lines, unsearched)
-
-    def plan(self, facts: SyncFacts, bump: Bump) -> Plan[World]:
-        """Judge whether the pins agree, or will agree after the planned edits."""
-        survey, branch = facts.survey, facts.branch
-        in_sync = survey.outcome == "in sync"
-        summary = f"With the planned edits: {survey.summary}" if facts.planned else survey.summary
-        findings = list(filter(None, [facts.unsearched]))
-        if facts.old_lines:
-            places = join_first(list(facts.old_lines), _NAMED)
-            named = f"The old tag is still named outside of the pins: {places}"
-            findings.append(f"{named}. A bump does not move these lines.")
-        sentences = (*survey.sentences, *findings)
-        old_lines = [{"place": place, "line": line} for place, line in facts.old_lines.items()]
-        shown = display.table(survey.rows()) + display.notes(sentences) + display.note(summary)
-        return Plan(
-            Outcome(summary, Next() if in_sync else Next("Fix the pins named above; a bump moves them together.")),
-            (shown + display.table(old_lines) if old_lines else shown,),
-            checks=(Check.of("all pins agree", in_sync, " ".join([summary, *survey.notes])), *facts.untouched),
-            evidence=Evidence(
-                inputs={"base_commit": branch.base_commit, "head_commit": branch.start},
-                tables={"pins": survey.rows()} | ({"old-tag": old_lines} if old_lines else {}),
-                warnings=tuple(findings) if in_sync else sentences,  # preflight names informational pins
-            ),
-        )
+def plan(facts: SyncFacts, bump: Bump) -> Plan[World]:
+    """Judge whether the pins agree, or will agree after the planned edits."""
+    survey, branch = facts.survey, facts.branch
+    in_sync = survey.outcome == "in sync"
+    summary = f"With the planned edits: {survey.summary}" if facts.planned else survey.summary
+    findings = list(filter(None, [facts.unsearched]))
+    if facts.old_lines:
+        places = join_first(list(facts.old_lines), _NAMED)
+        named = f"The old tag is still named outside of the pins: {places}"
+        findings.append(f"{named}. A bump does not move these lines.")
+    sentences = (*survey.sentences, *findings)
+    old_lines = [{"place": place, "line": line} for place, line in facts.old_lines.items()]
+    shown = display.table(survey.rows()) + display.notes(sentences) + display.note(summary)
+    return Plan(
+        Outcome(summary, Next() if in_sync else Next("Fix the pins named above; a bump moves them together.")),
+        (shown + display.table(old_lines) if old_lines else shown,),
+        checks=(Check.of("all pins agree", in_sync, " ".join([summary, *survey.notes])), *facts.untouched),
+        evidence=Evidence(
+            inputs={"base_commit": branch.base_commit, "head_commit": branch.start},
+            tables={"pins": survey.rows()} | ({"old-tag": old_lines} if old_lines else {}),
+            warnings=tuple(findings) if in_sync else sentences,  # preflight names informational pins
+        ),
+    )
 
 
 def _read_pins(world: World, branch: BumpBranch) -> tuple[Survey, bool]:

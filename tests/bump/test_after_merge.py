@@ -11,7 +11,7 @@ from IPython.display import display
 from test_golden_step import step05
 
 from runbook_lib.bump import after_merge
-from runbook_lib.bump.after_merge import AfterMerge, MergeFacts
+from runbook_lib.bump.after_merge import MergeFacts
 from runbook_lib.bump.run import carry_out
 from runbook_lib.text.recipes.quarantine import quarantined_rows
 from runbook_lib.world.ports import World as Outside
@@ -88,10 +88,10 @@ def at(tmp_path: Path) -> Iterator[World]:
 def look(at: World, *, token: bool = True, **parameters: Any) -> MergeFacts:
     """Run step 8 as its notebook does, and return what it found."""
     bump = bump_to(mode="preview", **parameters)
-    step, record = AfterMerge(), at.step(bump)
+    record = at.step(bump)
     outside = Outside(at.checkout, at.github() if token else None, record)
-    found = step.look(outside, bump)
-    carry_out(record, step.plan(found, bump), outside, display)
+    found = after_merge.look(outside, bump)
+    carry_out(record, after_merge.plan(found, bump), outside, display)
     record.raise_if_failed()
     return found
 
@@ -136,15 +136,15 @@ def test_a_running_ci_on_the_base_is_waited_for_and_then_reported(merged: World)
     before = at.state()
     found = look(at)
     assert found.merged == git(at.remote, "rev-parse", "main")
-    assert [(run.ci, run.state) for run in found.runs] == [("GitHub", "waiting"), ("GitLab", "skipped")]
+    assert [run.status for run in found.runs] == ["waiting", "skipped"]
     assert outcome(at)[0] == "waiting"
     assert "GITLAB_URL" in found.runs[1].detail
     at.now[0] += 1000
     found = look(at)
-    assert found.runs[0].state == "failed"  # what fails there fails for people to look at, not this step
+    assert found.runs[0].status == "failed"  # what fails there fails for people to look at, not this step
     kind, sentence, following = outcome(at)
     assert kind == "done"
-    assert "GitHub: failed; GitLab: skipped" in sentence
+    assert "CI of main on GitHub: failed; CI of main on GitLab: skipped" in sentence
     assert following == "investigate-ci"
     assert set(at.checks().values()) == {"skipped"}
     assert at.effects() == []
@@ -155,14 +155,14 @@ def test_gitlab_is_queried_if_it_is_configured(merged: World, monkeypatch: pytes
     at, tip = merged, git(merged.remote, "rev-parse", "main")
     with gitlab_project.served({"pipelines": [gitlab_project.pipeline(7, tip, "running")]}, REPOSITORY) as project:
         project.configure(monkeypatch)
-        assert [it.state for it in look(at).runs] == ["waiting", "waiting"]
+        assert [it.status for it in look(at).runs] == ["waiting", "waiting"]
         at.now[0] += 1000
         project.replies["pipelines"] = [gitlab_project.pipeline(7, tip, "success")]
         found = look(at)
-        assert found.runs[1].state == "passed"
+        assert found.runs[1].status == "passed"
         assert found.runs[1].detail.startswith(f"Pipeline 7 of {found.merged[:10]}")
         monkeypatch.setenv("GITLAB_TOKEN", "wrong")
-        assert (look(at).runs[1].state, outcome(at)[0]) == ("skipped", "done")
+        assert (look(at).runs[1].status, outcome(at)[0]) == ("skipped", "done")
 
 
 def test_a_run_of_a_later_commit_counts_as_it_holds_the_merge(merged: World) -> None:
@@ -172,7 +172,7 @@ def test_a_run_of_a_later_commit_counts_as_it_holds_the_merge(merged: World) -> 
     at.commit_on("main", ".gitlab/stages/02.yml", "a: 2\n")
     found = look(at)
     assert found.merged == first.merged != found.branch.base_commit
-    assert found.runs[0].url
+    assert found.runs[0].evidence.links
     asked = after_merge.commits_since(found.branch, found.merged)
     assert asked == git(at.remote, "rev-list", "--first-parent", f"{first.merged}~1..main").split()
     assert len(asked) == 3
@@ -180,7 +180,7 @@ def test_a_run_of_a_later_commit_counts_as_it_holds_the_merge(merged: World) -> 
 
 def test_golden_values_that_nobody_refreshed_are_named(merged: World) -> None:
     found = look(merged, token=False)
-    assert [it.state for it in found.runs] == ["skipped", "skipped"]
+    assert [it.status for it in found.runs] == ["skipped", "skipped"]
     (nightly,) = [note for note in found.notes if "GitLab's scope nightly" in note]
     assert "internal-ci.ipynb -r tag 26.04-py3 -r tests nightly" in nightly
 

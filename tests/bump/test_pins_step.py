@@ -12,9 +12,9 @@ from bumping import world as practice_forge
 from layouts import layout
 from whole_bump import playing
 
-from runbook_lib.bump import pins_step, preflight
+from runbook_lib.bump import pins_step, preflight, sync_check
 from runbook_lib.bump.run import Run
-from runbook_lib.bump.sync_check import SyncCheck, SyncFacts
+from runbook_lib.bump.sync_check import SyncFacts
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.notebook.place import find
 from runbook_lib.pins import pins_file
@@ -95,7 +95,7 @@ def test_the_steps_of_a_preview_look_up_the_remote_and_the_image_once(
     monkeypatch.setattr(recorder.Recorder, "is_bump", True)
     preview = run(checkout, step)
     looked_up.clear()
-    for part in (preflight, pins_step.github, pins_step.gitlab, SyncCheck()):
+    for part in (preflight, pins_step.github, pins_step.gitlab, sync_check):
         preview.step(part)
     assert sorted(looked_up) == ["fetch", "verify_tag"]
 
@@ -255,7 +255,7 @@ def test_without_a_token_only_publishing_is_refused(checkout: Checkout, monkeypa
 
 
 def pins(run: Run) -> SyncFacts:
-    return SyncCheck().look(run.world, run.bump)
+    return sync_check.look(run.world, run.bump)
 
 
 def test_the_sync_check_reads_the_work_tree_without_a_tag(checkout: Checkout, step: recorder.Recorder) -> None:
@@ -267,11 +267,12 @@ def test_the_sync_check_expects_the_tag_on_the_bumps_branch(checkout: Checkout, 
     commit(checkout, here, pins_step.plan_bump(here).plan.part("github").edits)
     half = run(checkout, step, mode="local")
     assert pins(half).survey.outcome == "out of sync"
-    half.step(SyncCheck())
+    half.step(sync_check)
     assert ".gitlab/stages/01.build.yml" in str(step.run)
     with pytest.raises(Exception, match="all pins agree"):
         half.close()
-    commit(checkout, half.branch, pins_step.plan_bump(half.branch).plan.edits)
+    here = branch(checkout)
+    commit(checkout, here, pins_step.plan_bump(here).plan.edits)
     whole = pins(run(checkout, step, mode="local"))
     assert whole.survey.outcome == "in sync"
     assert whole.old_lines == {}  # the tag of LTS, which a dev bump leaves, is not an old one
@@ -293,7 +294,7 @@ def test_a_preview_judges_the_planned_state_of_a_base_that_is_out_of_sync(
     pin(checkout, "docker/.ngc_version.dev", "26.02-py3", "26.04-py3")
     before = state(checkout)
     preview = run(checkout, step, tag=tag)
-    preview.step(SyncCheck())
+    preview.step(sync_check)
     preview.close()
     assert {check["status"] for check in step.run["checks"]} == {"passed"}
     assert state(checkout) == before
@@ -307,7 +308,7 @@ def test_files_that_git_cannot_search_are_a_warning(checkout: Checkout, step: re
     notes = checkout.git("rev-parse", "HEAD:notes.md")
     (checkout.path / ".git/objects" / notes[:2] / notes[2:]).unlink()
     preview = run(checkout, step)
-    preview.step(SyncCheck())
+    preview.step(sync_check)
     assert "could not be searched" in str(step.run)
     preview.close()
 
@@ -322,9 +323,10 @@ def test_lines_outside_of_the_pins_that_name_the_old_tag_are_listed(
     checkout.git("push", "-q", "origin", "HEAD:main")
     bumped = run(checkout, step, mode="local" if apply else "preview")
     if apply:
-        commit(checkout, bumped.branch, pins_step.plan_bump(bumped.branch).plan.edits)
+        here = branch(checkout)
+        commit(checkout, here, pins_step.plan_bump(here).plan.edits)
         bumped = run(checkout, step, mode="local" if apply else "preview")
-    bumped.step(SyncCheck())
+    bumped.step(sync_check)
     (warning,) = [line for line in step.run["warnings"] if "notes.md" in line]
     assert ("notes.md:1" in warning, "notes.md:2" in warning) == (False, True)
     bumped.close()

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from bumping import allowed
 
-from runbook_lib.bump.ready import Ready, ReadyFacts, RecordedStep, Requirement, State
+from runbook_lib.bump import ready
+from runbook_lib.bump.ready import ReadyFacts, RecordedStep, Requirement, State
 from runbook_lib.bump.run import carry_out
 from runbook_lib.checks import Evidence
 from runbook_lib.pins.bump import Bump
@@ -30,9 +31,9 @@ def finish(folder: Path, found: ReadyFacts, *steps: RecordedStep, apply: bool = 
     for each in steps:
         record.begin_step(each["name"])
         record.keep(Evidence(links=each["links"]))
-    record.begin_step(Ready.NAME)
+    record.begin_step(ready.NAME)
     world: Any = SimpleNamespace(round=None)
-    carry_out(record, Ready().plan(replace(found, steps=steps), bump), world, lambda _: None)
+    carry_out(record, ready.plan(replace(found, steps=steps), bump), world, lambda _: None)
     return record.run
 
 
@@ -56,15 +57,15 @@ def test_the_preview_of_a_waiting_bump_shows_its_plan(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "decisions", "ready"),
+    ("state", "decisions", "expected"),
     [("met", (), True), ("missing", (), False), ("unknown", (), False), ("unknown", ("second-ci-unseen",), True)],
 )
 def test_a_bump_is_ready_if_no_requirement_is_missing_or_unknown(
-    tmp_path: Path, state: State, decisions: tuple[str, ...], ready: bool
+    tmp_path: Path, state: State, decisions: tuple[str, ...], expected: bool
 ) -> None:
     found = ReadyFacts((Requirement("second ci", state, "Seen.", decisions=decisions),))
     fields = finish(tmp_path, found, step("07-sync-check", "done", "Done."))
-    assert fields["outcome"]["sentence"].startswith("Ready to merge") is ready
+    assert fields["outcome"]["sentence"].startswith("Ready to merge") is expected
     assert fields["inputs"]["requirements"][0]["state"] == state
 
 
