@@ -111,7 +111,7 @@ def _arrivals(
 
 def _former_paths(checkout: Checkout, log: str, paths: set[str]) -> set[str]:
     """Return the paths from which commits of the log renamed files that they seem to add."""
-    added = [name for name, _, changed in moves.commits(log) if any(old == "/dev/null" for old, _, _ in changed)]
+    added = [name for name, _, changed in moves.commits(log) if any(file.old_path == "/dev/null" for file in changed)]
     options = ("--no-walk", "--first-parent", "-m", "-M", "--diff-filter=R", "--name-status", "-z", "--format=")
     listed = checkout.git("log", *options, *added) if added else ""
     return {old for old, new in re.findall(r"R[0-9]{1,3}\0([^\0]+)\0([^\0]+)", listed) if new in paths}

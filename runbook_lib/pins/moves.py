@@ -16,7 +16,8 @@ LOG = (
     "--dst-prefix=b/", "--format=%x00%H %ct",
 )  # fmt: skip
 
-_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_OLD = re.compile(r"(?m)^(?:--- (?:a/)?|rename from )(.*?)\t?$")
+_NEW = re.compile(r"(?m)^(?:\+\+\+ (?:b/)?|rename to )(.*?)\t?$")
 WINDOW = 14 * 24 * 3600  # seconds between the first commit of a move and the last one
 #: Files for people: documents and examples.
 DOCUMENT = re.compile(r"(?i)\.(?:mdx?|rst|adoc|html|ipynb)$|(?:^|/)(?:README[^/]*$|(?:docs?|examples?|tutorials?)/)")
@@ -31,6 +32,14 @@ class Hunk(NamedTuple):
     removed: Sequence[str]
     new: int
     added: Sequence[str]
+
+
+class FileChange(NamedTuple):
+    """The path of a file before a commit and after it, and what changed in it."""
+
+    old_path: str
+    path: str
+    hunks: Sequence[Hunk]
 
 
 class Arrival(NamedTuple):
@@ -83,52 +92,44 @@ class Track:
         """Return number, text and tag of the line before: one that differs in tags alone, else one of the hunk."""
         masked = self._masked(self.text)
         own = sum(bool(self.pattern.search(text)) for text in hunk.added[: self.line - hunk.new])
-        ranked: list[tuple[bool, int, int, str, str]] = []
-        for other in (hunk, *hunks):
+        ranked: list[tuple[bool, bool, int, int, str, str]] = []
+        for other in hunks:
             matching = [(number, text) for number, text in enumerate(other.removed) if self.pattern.search(text)]
             for position, (number, text) in enumerate(matching):
                 differs, values = self._masked(text) != masked, self.pattern.findall(text)
                 if other is hunk or not differs:
                     tag = values[min(self.index, len(values) - 1)]
-                    ranked.append((differs, abs(position - own), other.old + number, text, tag))
-            if ranked and not min(ranked)[0]:
-                break
-        return min(ranked)[2:] if ranked else None
+                    ranked.append((differs, other is not hunk, abs(position - own), other.old + number, text, tag))
+        return min(ranked)[3:] if ranked else None
 
     def _masked(self, text: str) -> str:
         return self.pattern.sub("", text).strip(" \t\r\"',")
 
 
-def commits(log: str) -> Iterator[tuple[str, int, list[tuple[str, str, list[Hunk]]]]]:
-    """Yield each commit of a log with its time and its files: the paths before and after it, and the hunks."""
-    commit, time, old_path = "", 0, ""
-    files: list[tuple[str, str, list[Hunk]]] = []
-    lines = iter(log.split("\n"))
-    for line in lines:
-        word, _, rest = line.partition(" ")
-        if word.startswith("\0"):
-            if commit:
-                yield commit, time, files
-            commit, time, files = word[1:], int(rest), []
-        elif word == "---" or line.startswith("rename from "):
-            old_path = rest.removeprefix("from " if word == "rename" else "a/").rstrip("\t")
-        elif word == "+++" or line.startswith("rename to "):
-            path = rest.removeprefix("to " if word == "rename" else "b/").rstrip("\t")
-            if not files or files[-1][1] != path:
-                files.append((old_path, path, []))
-        elif header := _HUNK.match(line):
-            files[-1][2].append(_hunk(header, lines))
-    if commit:
-        yield commit, time, files
+def commits(log: str) -> Iterator[tuple[str, int, list[FileChange]]]:
+    """Yield each commit of a log with its time and the changes of its files.
+
+    Each line of a file has a sign before it, so nothing that it contains looks like a header.
+    """
+    for entry in f"\n{log}".split("\n\0")[1:]:
+        head, *diffs = entry.split("\ndiff --git ")
+        commit, time = head.split()
+        yield commit, int(time), [change for diff in diffs if (change := _file_change(diff))]
 
 
-def _hunk(header: re.Match[str], lines: Iterator[str]) -> Hunk:
-    changed: dict[str, list[str]] = {"-": [], "+": [], "\\": []}  # the last one: no newline at the end of the file
-    removed, added = int(header[2] or 1), int(header[4] or 1)
-    while len(changed["-"]) < removed or len(changed["+"]) < added:
-        line = next(lines)
-        changed[line[0]].append(line[1:])
-    return Hunk(int(header[1]), changed["-"], int(header[3]), changed["+"])
+def _file_change(diff: str) -> FileChange | None:
+    """Return the change that the diff of a file shows; None without lines and names, as of a file's mode."""
+    head, *hunks = diff.split("\n@@ -")
+    old, new = _OLD.search(head), _NEW.search(head)
+    if not old or not new:
+        return None
+    changed = []
+    for hunk in hunks:
+        position, *lines = hunk.split("\n")
+        before, after = position.split(" @@")[0].split(" +")
+        removed, added = ([line[1:] for line in lines if line.startswith(sign)] for sign in "-+")
+        changed.append(Hunk(int(before.split(",")[0]), removed, int(after.split(",")[0]), added))
+    return FileChange(old[1], new[1], changed)
 
 
 def trace(log: str, sources: Mapping[str, Source], places: Iterable[Place]) -> dict[Place, list[Arrival]]:
@@ -139,7 +140,7 @@ def trace(log: str, sources: Mapping[str, Source], places: Iterable[Place]) -> d
         arrivals[place] = []
         live[place.path].append((place, Track.of(place, sources[place.path])))
     for order, (commit, time, files) in enumerate(commits(log)):
-        former = [(old_path, hunks, live.pop(path, [])) for old_path, path, hunks in files]
+        former = [(file.old_path, file.hunks, live.pop(file.path, [])) for file in files]
         for old_path, hunks, tracks in former:
             for place, track in tracks:
                 tag, existed = track.tag, track.step_back(hunks)
