@@ -1,6 +1,6 @@
 """The result of a check: a condition verified by reading the actual state again, and the evidence for the record."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
@@ -91,8 +91,3 @@ class Check:
     ) -> "Check":  # fmt: skip
         """Return a check that passed if ``ok``, and has the status ``otherwise`` if not."""
         return cls(name, "passed" if ok else otherwise, detail, evidence=evidence or Evidence())
-
-    @classmethod
-    def each(cls, names: Iterable[str], status: Status, detail: str) -> "list[Check]":
-        """Return several checks with the same status and reason."""
-        return [cls(name, status, detail) for name in names]

@@ -106,10 +106,6 @@ class Decision:
             entry["seen"] = {name: value for name, value in vars(self.seen).items() if value}
         return {name: value for name, value in entry.items() if value}
 
-    def bound_to(self, seen: Seen) -> "Decision":
-        """Return the decision, bound to evidence."""
-        return replace(self, seen=seen)
-
     @property
     def sentence(self) -> str:
         """Who decided what before, when, and on which values: for a question that is open again."""
@@ -144,11 +140,6 @@ class Decisions:
         """Return the exception that a person allows for this evidence, bound to it."""
         return self.decided("allow", what, Seen(digest(*evidence)))
 
-    def before(self, kind: Kind, subject: str, values: str) -> str:
-        """Return what was decided about a subject on values other than these; empty if nothing."""
-        entry = self.entry(kind, subject)
-        return f"{entry.sentence}." if entry and entry.seen and entry.seen.values != values else ""
-
     def advice(self, kind: Kind, subject: str, confirm: str = "") -> str:
         """Return how to decide in the file: the line to add, or the one to change."""
         place = self.file or "decisions.yaml, and add `-r decisions decisions.yaml`"
@@ -161,7 +152,7 @@ class Decisions:
 def on(decision: Decision, seen: Seen) -> Decision | None:
     """Return a decision, bound to this evidence; None if it was made on other values."""
     if decision.seen is None:
-        return decision.bound_to(seen)
+        return replace(decision, seen=seen)
     return decision if decision.seen.values == seen.values else None
 
 

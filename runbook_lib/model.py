@@ -78,9 +78,10 @@ class Question:
 
     def after(self, decisions: Decisions) -> "Question":
         """Return the question with what was decided before, on other values."""
-        before = decisions.before(self.kind, self.subject, str(self.facts.get("key", "")))
-        if not before:
+        entry = decisions.entry(self.kind, self.subject)
+        if not entry or not entry.seen or entry.seen.values == str(self.facts.get("key", "")):
             return self
+        before = f"{entry.sentence}."
         return replace(self, why=f"{self.why} {before}", facts={**self.facts, "before": before})
 
 

@@ -5,10 +5,10 @@ Their filters of branches and paths are left to the reader: GitHub alone knows h
 
 from pathlib import PurePosixPath
 
+from runbook_lib.bump import policy
 from runbook_lib.errors import CannotTell
 from runbook_lib.text import yaml_spans
 from runbook_lib.world.bump_branch import BumpBranch
-from runbook_lib.world.bump_pull import head_of
 from runbook_lib.world.git import commit_changes
 
 _FOLDER = ".github/workflows"
@@ -32,9 +32,7 @@ def describe(branch: BumpBranch) -> str:
         name = PurePosixPath(file).name
         on_push += [name] if "push" in events else []
         on_pull_request += [name] if events.intersection(_PULL_REQUEST) else []
-    is_fork = (
-        head_of(checkout, branch.bump).partition(":")[0].lower() != checkout.repository().partition("/")[0].lower()
-    )
+    is_fork = not policy.goes_upstream(checkout, branch.bump)
     pull_requests = "a pull request, once a maintainer approves it" if is_fork else "a pull request"
     started = {pull_requests: on_pull_request, **({} if is_fork else {"a push": on_push})}
     parts = [f"for {event}: {', '.join(names)}" for event, names in started.items() if names]

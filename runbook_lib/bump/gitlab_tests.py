@@ -36,7 +36,7 @@ def describe(branch: BumpBranch) -> tuple[str, ...]:
     if not applies(branch.bump):
         return ()
     counts: Counter[str] = Counter()
-    for row in _recipe_rows(branch.checkout, branch.start):
+    for row in read_recipes(branch.checkout, branch.start)[0]:
         if ENVIRONMENT in row.environments:
             counts.update({scope.value for scope in row.scopes} & set(SCOPES))
     steps = [
@@ -67,12 +67,13 @@ def golden_tests(checkout: Checkout, commit: str) -> tuple[list[str], list[Recip
     """Return the golden files of a commit, relative to their folder, and the rows of its recipes."""
     golden = commit_changes.list_files(checkout, commit, FOLDER)
     files = [path.removeprefix(f"{FOLDER}/") for path in golden if GoldenFileName.of_path(path)]
-    return files, _recipe_rows(checkout, commit)
+    return files, read_recipes(checkout, commit)[0]
 
 
-def _recipe_rows(checkout: Checkout, commit: str) -> list[RecipeRow]:
+def read_recipes(checkout: Checkout, commit: str) -> tuple[list[RecipeRow], list[str]]:
+    """Return the rows of a commit's recipes, and sentences about recipes that cannot be read."""
     paths = commit_changes.list_files(checkout, commit, recipes.FOLDER)
-    return recipes.read_all(checkout.read([path for path in paths if path.endswith((".yaml", ".yml"))], commit))[0]
+    return recipes.read_all(checkout.read([path for path in paths if path.endswith((".yaml", ".yml"))], commit))
 
 
 def unrefreshed(branch: BumpBranch, before: str, after: str) -> Iterator[str]:

@@ -148,8 +148,7 @@ def _part(facts: PullFacts) -> str:
     image += months.markdown(planned.known_issues)
     # The bump's folder in the archive, not the run's, so that a second run does not change the text.
     identity = Identity(branch.checkout.repository(), bump.base, bump.image_type, bump.target, False)
-    validation = gitlab_tests.describe(branch) if bump.image_type == "lts" else ()
-    record = "/".join(identity.parts)
+    validation, record = gitlab_tests.describe(branch), "/".join(identity.parts)
     return part(facts.work.plan, bump, digests=digests, image=image, validation=validation, record=record)
 
 

@@ -1,6 +1,6 @@
 """The work that a bump leaves to people once it is ready, and what nobody has tested or refreshed by then."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
@@ -95,5 +95,5 @@ def _queue(github: Forge, pull: Pull, workflow: str, status: CiStatus, off: Abst
     yield f"Only the merge queue will test the merge with what is merged before it, and {jobs}."
 
 
-def _tested(jobs: Iterator[WorkflowJob] | tuple[WorkflowJob, ...]) -> set[str]:
+def _tested(jobs: Iterable[WorkflowJob]) -> set[str]:
     return {job.name for job in jobs if job.conclusion not in ("skipped", "cancelled")}

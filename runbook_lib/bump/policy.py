@@ -24,7 +24,8 @@ def document(checkout: Checkout, bump: Bump) -> str:
     return repository.ci.policy if checkout.repository().lower() == repository.name.lower() else ""
 
 
-def _goes_upstream(checkout: Checkout, bump: Bump) -> bool:
+def goes_upstream(checkout: Checkout, bump: Bump) -> bool:
+    """Return whether the bump's branch is pushed to the repository itself, and not to a fork."""
     owner = checkout.repository().partition("/")[0]
     return head_of(checkout, bump).partition(":")[0].lower() == owner.lower()
 
@@ -35,7 +36,7 @@ def checks(branch: BumpBranch) -> list[Check]:
     if not (asking := document(checkout, bump)):
         return []
     found = [Check(_FORK, "passed", f"{bump.remote} is a fork.")]
-    if _goes_upstream(checkout, bump):
+    if goes_upstream(checkout, bump):
         found = [Check(_FORK, "skipped", _upstream(checkout, bump))]
     signs = checkout.git("config", "--type=bool", "--default=false", "--get", "commit.gpgSign") == "true"
     detail = "commit.gpgSign is set."
@@ -55,7 +56,7 @@ def _upstream(checkout: Checkout, bump: Bump) -> str:
 def with_fork(plan: Plan[World], checkout: Checkout, bump: Bump) -> Plan[World]:
     """Return a plan that pushes upstream only by a person's decision, where the repository asks for forks."""
     first = next((number for number, each in enumerate(plan.conditions) if isinstance(each, Pushed)), None)
-    if first is None or not document(checkout, bump) or not _goes_upstream(checkout, bump):
+    if first is None or not document(checkout, bump) or not goes_upstream(checkout, bump):
         return plan
     if allowed := bump.allowed(UPSTREAM):
         return replace(plan, evidence=replace(plan.evidence, decided=(*plan.evidence.decided, allowed)))

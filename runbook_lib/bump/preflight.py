@@ -18,7 +18,6 @@ from runbook_lib.text.edits import diff
 from runbook_lib.text.recipes import rows
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
-from runbook_lib.world.git import commit_changes
 from runbook_lib.world.git.commits import tree_with
 from runbook_lib.world.github.errors import RIGHTS, scopes
 from runbook_lib.world.github.models import GitHubRepository
@@ -50,19 +49,13 @@ def look(world: World, bump: Bump) -> PreflightFacts:
     _require_known(branch)
     planned = pins_step.plan_bump(branch)
     checks = (*_checkout_checks(branch, planned.plan), *policy.checks(branch), *rights(world.github, bump))
-    drivers, validation = os.environ.get(DRIVERS_VARIABLE, ""), tuple(gitlab_tests.describe(branch))
+    drivers, validation = os.environ.get(DRIVERS_VARIABLE, ""), gitlab_tests.describe(branch)
     pins = sync_survey.survey(branch.checkout.path, [branch.start], repository=bump.repository)
-    recipes = tuple(_recipe_problems(branch))
+    recipes: tuple[str, ...] = ()
+    if bump.repository.tests.recipes:
+        found, unreadable = gitlab_tests.read_recipes(branch.checkout, branch.start)
+        recipes = (*unreadable, *rows.problems(found))
     return PreflightFacts(branch, planned, drivers, checks, pins.rows(), validation, recipes)
-
-
-def _recipe_problems(branch: BumpBranch) -> list[str]:
-    """Return sentences about recipes that cannot be read, and about rows that CI does not run as they are written."""
-    if not branch.bump.repository.tests.recipes:
-        return []
-    files = commit_changes.list_files(branch.checkout, branch.start, rows.FOLDER)
-    recipes, errors = rows.read_all(branch.checkout.read(files, branch.start))
-    return [*errors, *rows.problems(recipes)]
 
 
 def _require_known(branch: BumpBranch) -> None:
@@ -100,7 +93,10 @@ def plan(facts: PreflightFacts, bump: Bump) -> Plan[World]:
         done = Outcome("No tag was given: this is the current state.", Next.again(tag="26.04-py3"))
     else:
         done = Outcome(_sentence(planned, bump), Next.run(notebooks.BUMP, mode="publish"))
-        checks = (planned.check, *checks, _driver_check(planned, facts.drivers))
+        drivers = check_drivers(planned.described, facts.drivers)
+        if planned.documented:
+            drivers = replace(drivers, detail=f"{planned.documented[1]} {drivers.detail}")
+        checks = (planned.check, *checks, drivers)
     if bump.tag and planned.check.status == "skipped":
         if bump.publish:
             planned.require()
@@ -119,13 +115,6 @@ def plan(facts: PreflightFacts, bump: Bump) -> Plan[World]:
             warnings=tuple(warnings),
         ),
     )
-
-
-def _driver_check(planned: PlannedBump, drivers: str) -> Check:
-    check = check_drivers(planned.described, drivers)
-    if planned.documented:
-        return replace(check, detail=f"{planned.documented[1]} {check.detail}")
-    return check
 
 
 def _sentence(planned: PlannedBump, bump: Bump) -> str:
@@ -161,13 +150,13 @@ def rights(github: Forge | None, bump: Bump) -> list[Check]:
     valid, can_label = "the token is valid", "labels can be set"
     names = (valid, can_label, _RIGHTS)
     if github is None:
-        return Check.each(names, "skipped", "There is no token. Set GITHUB_TOKEN to publish.")
+        return [Check(name, "skipped", "There is no token. Set GITHUB_TOKEN to publish.") for name in names]
     try:
         login, repository = github.me(), github.repo()
     except RunbookError as error:
         if bump.publish:
             raise
-        return Check.each(names, "skipped", str(error))
+        return [Check(name, "skipped", str(error)) for name in names]
     subject = f"{login} on {repository.name}"
     labels = Check(can_label, "passed", f"Permissions of {subject}: {', '.join(sorted(repository.permissions))}.")
     if repository.permissions.isdisjoint({"triage", "push", "maintain", "admin"}):

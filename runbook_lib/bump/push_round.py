@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from runbook_lib import display, notebooks
-from runbook_lib.bump import branch_history
 from runbook_lib.bump.run_ci import find_obstacle
 from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.decisions import Decision
@@ -43,17 +42,12 @@ def look(world: World, bump: Bump) -> RoundFacts:
     branch = bump_branch.look(world, bump)
     state = read_state(branch, world.github)
     pull, commits = state.pull, world.round.commits and not bump.apply
-    if pull is None or not is_mine(pull, state.head_name):
+    if pull is None or branch.tip is None or not is_mine(pull, state.head_name):
         return RoundFacts()
-    if branch.start == pull.head_sha and not commits:
+    is_pushed = branch.checkout.has(pull.head_sha) and branch.checkout.is_ancestor(branch.tip, pull.head_sha)
+    if is_pushed and not commits:
         return RoundFacts()
     obstacle = find_obstacle(state, pull, world.github, world.records)
-    if branch.start != pull.head_sha and not branch_history.only_ci_answers(
-        branch, pull.head_sha, branch.start, world.records
-    ):
-        commits_differ = f"{bump.branch} is at {branch.start[:10]} here, #{pull.number} at {pull.head_sha[:10]}"
-        waiting = f"waiting for a push: {commits_differ}, which differ by more than responses to CI"
-        obstacle = Outcome(waiting, Next.run(notebooks.OPEN_PR))
     left = replace(world.round, commits=commits)
     return RoundFacts(left, state, unfinished(world.github, pull), obstacle)
 

@@ -173,8 +173,8 @@ def find_obstacle(state: PullRequestState, pull: Pull, github: Forge, records: P
         fix = f"Merge {pull.base_ref} into {pull.head_ref} by hand, or {advice}."
         return Outcome(f"waiting for a person: #{pull.number} conflicts with {pull.base_ref}", Next.again(fix))
     mine = is_mine(pull, state.head_name)
-    head, tip = pull.head_sha, checkout.branch_tip(bump.branch) if mine else None
-    is_behind = tip is None or tip == head or (checkout.has(head) and checkout.is_ancestor(tip, head))
+    head, tip = pull.head_sha, state.branch.tip if mine else None
+    is_behind = tip is None or (checkout.has(head) and checkout.is_ancestor(tip, head))
     if tip and not is_behind and not branch_history.only_ci_answers(state.branch, head, tip, records):
         commits = f"{bump.branch} is at {tip[:10]} here, #{pull.number} at {head[:10]}"
         return Outcome(f"waiting for a push: {commits}", Next.run(notebooks.OPEN_PR))

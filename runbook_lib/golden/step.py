@@ -224,7 +224,8 @@ def compose_message(run: ChosenRun, count: int, image: str, runners: Sequence[st
     assert run.source is not None
     files, name = display.count(count, "file"), unlinked(run.source.name)
     measured = unlinked("; ".join(runners) or "unknown")
-    lines = [run.bump.refresh_title, "", f"{files}, as {name} measured them: {address(run.url, unlinked)}"]
+    title = "test: refresh golden values" + (f" for {run.bump.tag}" if run.bump.tag else "")
+    lines = [title, "", f"{files}, as {name} measured them: {address(run.url, unlinked)}"]
     lines.append(f"Commit {run.tested}, attempt {run.attempt}, image {unlinked(image)}, runners {measured}.")
     if accepted:
         lines += ["", "Accepted although held back:", *(f"- {unlinked(line)}" for line in accepted)]

@@ -108,21 +108,6 @@ class Bump:
         return self.repository.ci.wanted_labels(self.image_type)
 
     @property
-    def refresh_title(self) -> str:
-        """The title of a commit that refreshes golden values."""
-        return f"test: refresh golden values for {self.tag}" if self.tag else "test: refresh golden values"
-
-    @property
-    def quarantine_title(self) -> str:
-        """The title of a commit that quarantines broken tests."""
-        return f"test: mark broken tests for {self.tag}"
-
-    @property
-    def reenable_title(self) -> str:
-        """The title of a commit that re-enables tests."""
-        return f"test: re-enable tests for {self.tag}"
-
-    @property
     def apply(self) -> bool:
         """True unless this is a preview."""
         return self.mode != "preview"

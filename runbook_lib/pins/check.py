@@ -41,27 +41,23 @@ def check_pins(
     readings = list(read(texts, sites))
     remarks: dict[tuple[str, int], str] = {}
     for reading, reason in list(dead_arguments(texts, readings)):
-        for pin in reading.pins:
-            remarks[pin.path, pin.location.start] = f"This is a dead build argument: {reason}."
-        readings[readings.index(reading)] = _informational(reading)
+        site = replace(reading.site, kind="informational")
+        moot = tuple(replace(pin, site=site) for pin in reading.pins)
+        remarks |= {pin.position: f"This is a dead build argument: {reason}." for pin in moot}
+        readings[readings.index(reading)] = SiteReading(site, moot)
     references, conflicts = _newest(readings, sites), _conflicting_digests(readings)
     if expected is not None:
         for of_edition in (None, expected.edition):
             references[sites.image, image_type, of_edition] = expected
     for reading, sentence in unpassed_defaults(readings):
         for pin in reading.pins:
-            remarks[pin.path, pin.location.start] = sentence
+            remarks[pin.position] = sentence
     verdicts: list[PinVerdict] = []
     for reading in readings:
         site = reading.site
         reference = references.get((sites.image_of(site).name, site.image_type, site.edition))
         verdicts += _verdicts(reading, reference, remarks, conflicts)
     return tuple(verdicts)
-
-
-def _informational(reading: SiteReading) -> SiteReading:
-    site = replace(reading.site, kind="informational")
-    return SiteReading(site, tuple(replace(pin, site=site) for pin in reading.pins), reading.problem)
 
 
 def _newest(readings: Sequence[SiteReading], sites: Sites) -> dict[tuple[str, ImageType, str | None], Tag]:
@@ -91,7 +87,7 @@ def _conflicting_digests(readings: Sequence[SiteReading]) -> dict[tuple[str, int
         known = first.setdefault(key, pin)
         if known.image.digest != pin.image.digest:
             sentence = f"{pin.name} names another digest of {pin.tag} than {known.path}:{known.line}."
-            conflicts[pin.path, pin.location.start] = sentence
+            conflicts[pin.position] = sentence
     return conflicts
 
 
@@ -106,9 +102,9 @@ def _verdicts(
         yield PinVerdict(site.path, 0, "", "", site.role, "cannot tell", reading.problem)
     for pin in reading.pins:
         state, sentence = _compare(pin, reference)
-        if state == "in sync" and (conflict := conflicts.get((site.path, pin.location.start))):
+        if state == "in sync" and (conflict := conflicts.get(pin.position)):
             state, sentence = "out of sync", conflict
-        if remark := remarks.get((site.path, pin.location.start)):
+        if remark := remarks.get(pin.position):
             sentence = f"{sentence or f'{pin.name} names {pin.tag}.'} {remark}"
         yield PinVerdict(site.path, pin.line, pin.location.selector, str(pin.image), site.role, state, sentence)
 

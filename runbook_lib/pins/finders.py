@@ -138,24 +138,16 @@ def matrix_rows(text: str) -> tuple[MatrixRow, ...]:
     Merged and aliased values have the position of their definition.  Raises CannotTell if the text is not valid YAML.
     """
     parsed = Text(text)
-    visited: set[int] = set()
-    result: list[MatrixRow] = []
+    rows: dict[int, MatrixRow] = {}
     for document in parsed.documents:
-        result += _matrix_rows(parsed, document, visited)
-    return tuple(result)
-
-
-def _matrix_rows(parsed: Text, document: Node | None, visited: set[int]) -> Iterator[MatrixRow]:
-    if not isinstance(document, MappingNode):
-        return
-    for key, job in document.value:
-        matrix = parsed.pairs(parsed.pairs(job).get("parallel")).get("matrix")
-        for node in items(matrix):
-            # A matrix that is aliased or merged into another job has the same rows.
-            if isinstance(node, MappingNode) and id(node) not in visited:
-                visited.add(id(node))
-                cells = {name: tuple(parsed.cells(value)) for name, value in parsed.pairs(node).items()}
-                yield MatrixRow(str(key.value), parsed.line(node), cells, duplicate_keys(node))
+        for key, job in document.value if isinstance(document, MappingNode) else ():
+            matrix = parsed.pairs(parsed.pairs(job).get("parallel")).get("matrix")
+            for node in items(matrix):
+                # A matrix that is aliased or merged into another job has the same rows.
+                if isinstance(node, MappingNode) and id(node) not in rows:
+                    cells = {name: tuple(parsed.cells(value)) for name, value in parsed.pairs(node).items()}
+                    rows[id(node)] = MatrixRow(str(key.value), parsed.line(node), cells, duplicate_keys(node))
+    return tuple(rows.values())
 
 
 @dataclass(frozen=True)

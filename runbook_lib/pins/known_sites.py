@@ -52,7 +52,7 @@ def _once(finder: BuildArg | DockerArg) -> Counted:
 
 def _coupling(path: str, image_type: ImageType, what: str, version: str) -> Coupling:
     """Return a coupling to lines, not commented out, with a ``version`` that includes its CUDA release."""
-    return Coupling(path, re.compile(rf"(?m)^[^#\n]*?{version}"), what, frozenset({image_type}))
+    return Coupling(path, re.compile(rf"(?m)^[^#\n]*?{version}"), what, image_type)
 
 
 _DEV_ROWS = _rows(_DEV, ("Dockerfile.ci.dev", None), ("Dockerfile.ci.dev", "dev"))

@@ -82,9 +82,7 @@ def plan(
     target older than such a pin (``older-tag`` permits it), for pins of another edition that would stay behind
     (``other-edition``) and for a value shared with the other type (``both-types`` moves the pins of both).
     """
-    moving: tuple[ImageType, ...] = (image_type,)
-    if "both-types" in allow:
-        moving = ("dev", "lts")
+    moving: tuple[ImageType, ...] = ("dev", "lts") if "both-types" in allow else (image_type,)
     readings = read(texts, sites)
     warnings = _stop_or_warn(readings, moving)
     pins = [pin for reading in readings for pin in reading.pins]
@@ -110,7 +108,7 @@ def plan(
             if pin.image.digest not in (None, digest) and not pin.location.platform and pin not in moved:
                 moved.append(pin)
     changes, edits = _edit(moved, texts, target, digest)
-    _prove(texts, edits, sites, {(pin.path, pin.location.start) for pin in moved}, target, digest)
+    _prove(texts, edits, sites, {pin.position for pin in moved}, target, digest)
     platforms = tuple(dict.fromkeys(pin.location.platform for pin in chosen if pin.location.platform))
     warnings += _pin_warnings(pins, moving, target)
     for reading, reason in dead_arguments(texts, readings):
@@ -228,8 +226,7 @@ def _prove(
     """Read the edited texts again: moved pins must be at the target, and every other pin must be unchanged."""
     expected: list[tuple[str, str, int, str]] = []
     for pin in _all_pins(texts, sites):
-        is_moved = (pin.path, pin.location.start) in moved
-        image = _new_image(pin, target, digest) if is_moved else str(pin.image)
+        image = _new_image(pin, target, digest) if pin.position in moved else str(pin.image)
         expected.append((pin.path, pin.location.selector, pin.line, image))
     edited = {**texts, **{edit.path: edit.after for edit in edits}}
     actual = [(pin.path, pin.location.selector, pin.line, str(pin.image)) for pin in _all_pins(edited, sites)]
@@ -268,7 +265,7 @@ def _pin_warnings(pins: Iterable[Pin], moving: Sequence[ImageType], target: Tag)
 
 def _cuda_bound(sites: Sites, texts: Texts, moving: Sequence[ImageType]) -> Iterator[tuple[str, str]]:
     for coupling in sites.couplings:
-        if coupling.image_types.isdisjoint(moving):
+        if coupling.image_type not in moving:
             continue
         text = texts.get(coupling.path) or ""
         for match in coupling.regex.finditer(text):

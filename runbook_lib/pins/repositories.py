@@ -108,18 +108,17 @@ class Repository:
     def inapplicable(self, step: str) -> str:
         """Return the reason why a step, given by its notebook's name, does not apply here; empty if it does."""
         gitlab_reads = {site.ci == "gitlab" for site in self.sites.pins if site.lockstep}
-        missing = ""
-        if step == notebooks.GITHUB_PIN and False not in gitlab_reads:
-            missing = "no pin outside of GitLab"
-        elif step == notebooks.GITLAB_PIN and True not in gitlab_reads:
-            missing = "no pin that GitLab reads"
-        elif step == notebooks.RUN_CI and not self.ci.workflow:
-            missing = "no copy-pr-bot that waits for a comment"
-        elif step == notebooks.GOLDEN_VALUES and not self.tests.golden:
-            missing = "no golden values"
-        elif step == notebooks.BROKEN_TESTS and not (self.tests.recipes or self.tests.scripts):
-            missing = "no recipes in which to quarantine a broken test"
-        return f"Not applicable: {self.name} has {missing}." if missing else ""
+        needs: dict[str, tuple[object, str]] = {
+            notebooks.GITHUB_PIN: (False in gitlab_reads, "no pin outside of GitLab"),
+            notebooks.GITLAB_PIN: (True in gitlab_reads, "no pin that GitLab reads"),
+            notebooks.RUN_CI: (self.ci.workflow, "no copy-pr-bot that waits for a comment"),
+            notebooks.GOLDEN_VALUES: (self.tests.golden, "no golden values"),
+            notebooks.BROKEN_TESTS: (
+                self.tests.recipes or self.tests.scripts, "no recipes in which to quarantine a broken test",
+            ),
+        }  # fmt: skip
+        has, missing = needs.get(step, (True, ""))
+        return "" if has else f"Not applicable: {self.name} has {missing}."
 
     def of_tag(self, text: str) -> tuple["Repository", Tag]:
         """Return the repository with the pins of one image, and the tag to which a bump moves them.

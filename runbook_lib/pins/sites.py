@@ -75,7 +75,7 @@ class Coupling:
     path: str
     regex: re.Pattern[str]
     what: str
-    image_types: frozenset[ImageType]
+    image_type: ImageType
 
 
 @dataclass(frozen=True)
@@ -167,6 +167,11 @@ class Pin:
         return self.location.line
 
     @property
+    def position(self) -> tuple[str, int]:
+        """The file, and where the value begins in it: what tells a pin from others."""
+        return self.path, self.location.start
+
+    @property
     def name(self) -> str:
         """File, line and selector, for messages."""
         return f"{self.path}:{self.line} ({self.location.selector})"
@@ -238,7 +243,7 @@ def dead_arguments(texts: Texts, readings: Sequence[SiteReading]) -> Iterator[tu
     """
     for reading in readings:
         path, name = reading.site.dockerfile, reading.argument
-        if not reading.pins or not path or not name:
+        if not reading.pins or not path:
             continue
         dockerfile = texts.get(path)
         if dockerfile is None:

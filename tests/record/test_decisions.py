@@ -1,11 +1,13 @@
 """The file of decisions: what a person wrote stays, an entry is bound once, and errors name the line."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from runbook_lib.decisions import EXCEPTIONS, Decision, Seen
 from runbook_lib.errors import RunbookError
+from runbook_lib.model import Question
 from runbook_lib.record import decisions
 from runbook_lib.text import user_file
 
@@ -50,9 +52,11 @@ def test_an_entry_counts_for_the_evidence_that_it_is_bound_to(file: Path) -> Non
     bound = decisions.read(file)
     assert bound.decided("accept", FILE, Seen("a", 99))
     assert bound.decided("accept", FILE, other) is None
-    assert bound.before("accept", FILE, "b").startswith("Decided before by ")
-    assert "run 12, attempt 1" in bound.before("accept", FILE, "b")
-    assert bound.before("accept", FILE, "a") == bound.before("accept", GROUP, "b") == ""
+    again = Question("accept", FILE, "It is slower.", facts={"key": "b"}).after(bound)
+    assert again.why.startswith("It is slower. Decided before by ")
+    assert "run 12, attempt 1" in str(again.facts["before"])
+    for asked in (Question("accept", FILE, "", facts={"key": "a"}), Question("accept", GROUP, "", facts={"key": "b"})):
+        assert asked.after(bound) == asked
     assert "remove `seen` from line 3" in bound.advice("accept", FILE)
     decisions.bind(found, [Decision("accept", FILE, seen=other)])  # another process has bound it meanwhile
     assert decisions.read(file).entries == bound.entries
@@ -60,7 +64,7 @@ def test_an_entry_counts_for_the_evidence_that_it_is_bound_to(file: Path) -> Non
 
 def test_what_a_person_wrote_stays(file: Path) -> None:
     found = decisions.read(file)
-    decisions.bind(found, [each.bound_to(Seen("a")) for each in found.entries[:1]])
+    decisions.bind(found, [replace(each, seen=Seen("a")) for each in found.entries[:1]])
     decisions.add(
         file, [Decision("hold", "loss", "no"), Decision("accept", GROUP, "again")], [("rerun", "mimo_vlm@dgx_h100")]
     )

@@ -157,7 +157,7 @@ def _plan(facts: RunFailures, bump: Bump) -> Plan[World]:
     tests = decide.open_tests(triage, decisions)
     tip, conditions = BranchTip(bump.branch, run.branch.start), list[Condition[World]](change.issues.values())
     if edited:
-        title = bump.quarantine_title if change.issues else bump.reenable_title
+        title = f"test: {'mark broken' if change.issues else 're-enable'} tests for {bump.tag}"
         conditions.append(QuarantineCommitted(tip, change, title))
     idle = bool(flaky) and not blocking and not edited and _nothing_to_push(run)
     again = _rerun(run, flaky) if idle else None
