@@ -137,22 +137,18 @@ def branch_first(place: Path, ref: str) -> tuple[str, str]:
     """
     local, tag = f"refs/heads/{ref}", f"refs/tags/{ref}"
     known = commits(place, [local, tag])
-    branch = local
-    if known[local] is None:
-        if known[tag] is None:
-            return ref, ""
-        remote = [full for full in branches(place) if full.split("/", 3)[3:] == [ref]]
-        if len(remote) > 1:
-            listed = ", ".join(full.removeprefix("refs/remotes/") for full in remote)
-            raise CannotTell(
-                f"{ref!r} is a tag, and a branch of several remotes: {listed}.", f"Name one of these, or {tag}."
-            )
-        if not remote:
-            return ref, ""
-        branch = remote[0]
-    if known[tag] is None:
-        return branch, ""
-    return branch, f"{ref} is a branch and a tag: the branch was read. The tag is {tag}."
+    if known[local] is not None:
+        named = [local]
+    else:
+        remote = [full for full in branches(place) if full.startswith("refs/remotes/")] if known[tag] else []
+        named = [full for full in remote if full.split("/", 3)[3] == ref]
+    if len(named) > 1:
+        listed = ", ".join(full.removeprefix("refs/remotes/") for full in named)
+        raise CannotTell(
+            f"{ref!r} is a tag, and a branch of several remotes: {listed}.", f"Name one of these, or {tag}."
+        )
+    note = f"{ref} is a branch and a tag: the branch was read. The tag is {tag}."
+    return (named or [ref])[0], note if named and known[tag] else ""
 
 
 def branches(place: Path) -> list[str]:

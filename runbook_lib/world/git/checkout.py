@@ -13,7 +13,7 @@ from typing import Self
 
 from runbook_lib.errors import NoSuchBranch, Refused, RunbookError, Unreachable
 from runbook_lib.world.git import command
-from runbook_lib.world.git.blobs import read_blobs
+from runbook_lib.world.git.blobs import commits, read_blobs
 from runbook_lib.world.git.command import GitFailed
 from runbook_lib.world.machine import files
 
@@ -56,23 +56,25 @@ class Checkout:
 
     def resolve(self, ref: str) -> str:
         """Return the full commit ID of ``ref``.  Raises RunbookError if there is none."""
-        try:
-            return self.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
-        except GitFailed as error:
-            raise RunbookError(
-                f"{ref!r} names no commit in {self.path}.", "Fetch it first, or correct the name."
-            ) from error
+        commit = self._commit(ref)
+        if commit is None:
+            raise RunbookError(f"{ref!r} names no commit in {self.path}.", "Fetch it first, or correct the name.")
+        return commit
 
     def branch_tip(self, branch: str) -> str | None:
         """Return the commit of a local branch; None if there is no such branch."""
-        return self._tip(f"refs/heads/{branch}")
+        return self._commit(f"refs/heads/{branch}")
 
     def tracked_tip(self, remote: str, branch: str) -> str | None:
         """Return the commit that a remote's branch had when it was last fetched here."""
-        return self._tip(f"refs/remotes/{remote}/{branch}")
+        return self._commit(f"refs/remotes/{remote}/{branch}")
 
-    def _tip(self, ref: str) -> str | None:
-        return self.git("for-each-ref", "--format=%(objectname)", "--count=1", ref) or None
+    def has(self, commit: str) -> bool:
+        """Return True if the commit is in this clone."""
+        return self._commit(commit) is not None
+
+    def _commit(self, name: str) -> str | None:
+        return commits(self.path, [name])[name]
 
     def current_branch(self) -> str | None:
         """Return the branch that is checked out; None when HEAD is detached."""
@@ -195,10 +197,6 @@ class Checkout:
             remote, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--refmap=",
             remote, ref,
         )  # fmt: skip
-
-    def has(self, commit: str) -> bool:
-        """Return True if the commit is in this clone."""
-        return self.git("cat-file", "--batch-check", stdin=commit).endswith(tuple("0123456789"))
 
     def _remote_call(self, remote: str, *arguments: str) -> str:
         try:

@@ -4,7 +4,6 @@ import functools
 import os
 import re
 import shlex
-import signal
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 from runbook_lib.errors import RunbookError
 from runbook_lib.text.sanitize import visible
 from runbook_lib.world.machine.environment import GIT_BINDING
+from runbook_lib.world.machine.subprocess_lines import complete
 
 #: Time limits in seconds for calls of this machine, and for those that contact a remote or read many commits' files.
 _LOCAL_LIMIT = 120.0
@@ -96,28 +96,20 @@ def output(
         if not any(address.startswith("http://") for address in used):
             configured["protocol.http.allow"] = "never"  # no redirect leads from https to plain http
     try:
-        process = subprocess.Popen(
-            ["git", "-C", str(place), *arguments], env=env | _configured(configured), stdin=subprocess.PIPE,
-            # Without a controlling terminal neither ssh nor gpg can stop to ask.
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
+        # A time-out or Ctrl-C ends git's own children (ssh, hooks) too.
+        patience = _LAST_MOMENTS if remote is None else 0.0
+        done = complete(["git", "-C", str(place), *arguments], env | _configured(configured), limit, stdin, patience)
     except ValueError:  # a zero byte, or a surrogate
         raise GitFailed(visible(command), "a name contains a character that git does not allow in names.") from None
     except FileNotFoundError:
         raise GitFailed(command, "git was not found. Install it, or add it to PATH, then run again.") from None
-    with process:
-        try:
-            out, err = process.communicate(stdin, limit)
-        except subprocess.TimeoutExpired:
-            raise GitFailed(command, f"it took longer than {limit:.0f} seconds and was stopped.") from None
-        finally:
-            if process.poll() is None:  # a time-out or Ctrl-C: git's own children (ssh, hooks) end with it
-                _end(process, _LAST_MOMENTS if remote is None else 0.0)
+    except subprocess.TimeoutExpired:
+        raise GitFailed(command, f"it took longer than {limit:.0f} seconds and was stopped.") from None
     # A search continues after a file that it cannot read, and its exit status does not show that.
-    if process.returncode or (arguments[0] == "grep" and err.startswith(b"error: ")):
-        found = out.decode("utf-8", "surrogateescape")
-        raise GitFailed(command, _sentence(err.decode("utf-8", "replace") or found), process.returncode, found)
-    return out
+    if done.returncode or (arguments[0] == "grep" and done.stderr.startswith(b"error: ")):
+        found = done.stdout.decode("utf-8", "surrogateescape")
+        raise GitFailed(command, _sentence(done.stderr.decode("utf-8", "replace") or found), done.returncode, found)
+    return done.stdout
 
 
 def clean(text: str) -> str:
@@ -159,18 +151,6 @@ def _configured(settings: Mapping[str, str]) -> dict[str, str]:
         variables |= {f"GIT_CONFIG_KEY_{count}": name, f"GIT_CONFIG_VALUE_{count}": value}
         count += 1
     return variables | {"GIT_CONFIG_COUNT": str(count)} if variables else {}
-
-
-def _end(process: "subprocess.Popen[bytes]", patience: float) -> None:
-    """Terminate git and its children unless they exit: gently at first, so that they remove their locks."""
-    try:
-        process.communicate(timeout=patience)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(5)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _sentence(stderr: str) -> str:

@@ -27,28 +27,40 @@ LOG_HEAD, LOG_TAIL = 20_000_000, 1000  # bytes from the beginning of a log, and 
 _SHOWN_HEAD, _SHOWN_TAIL, _SHOWN_WIDTH = 2_000, 30, 400  # lines shown as they come and at the end; characters of each
 
 
+def complete(
+    command: Sequence[str], env: Mapping[str, str], limit: float, stdin: bytes | None = None, patience: float = 0.0
+) -> "subprocess.CompletedProcess[bytes]":
+    """Return a command that has ended by itself.  Raises OSError, ValueError and TimeoutExpired.
+
+    Interrupted or out of time, it and its children have ``patience`` seconds to come to their own end.
+    """
+    process = subprocess.Popen(
+        # Without a controlling terminal neither ssh nor gpg can stop to ask.
+        command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    with process:
+        try:
+            out, err = process.communicate(stdin, limit)
+        finally:
+            if process.poll() is None:
+                with suppress(subprocess.TimeoutExpired):
+                    process.communicate(timeout=patience)
+                _end(process, group=True)
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
 def capture(
     command: Sequence[str], env: Mapping[str, str], limit: float = QUERY_LIMIT
 ) -> "str | subprocess.CompletedProcess[str]":
     """Return the output of a command, or the failed command."""
     try:
-        process = subprocess.Popen(
-            command, env={**env, "LC_ALL": "C"}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
-        )  # fmt: skip
+        done = complete(command, {**env, "LC_ALL": "C"}, limit)
     except OSError as error:
         return subprocess.CompletedProcess(command, 1, "", str(error.strerror or error))
-    with process:
-        try:
-            out, err = process.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            return subprocess.CompletedProcess(command, 1, "", f"it took longer than {limit:.0f} seconds.")
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-    if process.returncode == 0:
-        return out
-    return subprocess.CompletedProcess(command, process.returncode, out, err)
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", f"it took longer than {limit:.0f} seconds.")
+    out, err = (text.decode("utf-8", "replace") for text in (done.stdout, done.stderr))
+    return subprocess.CompletedProcess(command, done.returncode, out, err) if done.returncode else out
 
 
 def output_of(command: Sequence[str], env: Mapping[str, str], limit: float = QUERY_LIMIT) -> str:

@@ -62,6 +62,22 @@ def test_branches_are_listed_by_version_without_a_remotes_head(clone):
     ]
 
 
+def test_a_branch_goes_before_a_tag_of_its_name(clone):
+    assert blobs.branch_first(clone, "main") == ("refs/heads/main", "")
+    for name in ("main", "core_r0.9", "x"):
+        git(clone, "tag", name)
+    git(clone, "update-ref", "refs/heads/other/x", "HEAD")  # no branch x of a remote
+    assert blobs.branch_first(clone, "x") == ("x", "")
+    full, note = blobs.branch_first(clone, "main")
+    assert (full, "The tag is refs/tags/main." in note) == ("refs/heads/main", True)
+    for remote in ("origin", "fork"):
+        git(clone, "update-ref", f"refs/remotes/{remote}/x", "HEAD")
+        if remote == "origin":
+            assert blobs.branch_first(clone, "x")[0] == "refs/remotes/origin/x"
+    with pytest.raises(CannotTell, match="of several remotes: fork/x, origin/x"):
+        blobs.branch_first(clone, "x")
+
+
 def test_it_reads_the_given_checkout_even_in_a_hook_of_another(clone, tmp_path, monkeypatch):
     git(tmp_path, "init", "-q", "other")
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "other" / ".git"))

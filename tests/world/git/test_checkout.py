@@ -57,6 +57,12 @@ def test_reading_keeps_every_byte(checkout: Checkout) -> None:
         assert text.encode("utf-8", "surrogateescape") == b"\xff\xfe no utf-8"
 
 
+def test_a_branch_is_known_by_its_whole_name(checkout: Checkout) -> None:
+    checkout.git("branch", "release/1")
+    assert (checkout.branch_tip("release"), checkout.tracked_tip("origin", "core")) == (None, None)
+    assert checkout.branch_tip("release/1") == checkout.tracked_tip("origin", "main") == checkout.resolve("HEAD")
+
+
 def test_fetch_brings_the_commit_and_moves_no_ref(checkout: Checkout, remote: Path, tmp_path: Path) -> None:
     subprocess.run(["git", "clone", "-q", str(remote), str(tmp_path / "other")], check=True)
     git(tmp_path / "other", "commit", "-q", "--allow-empty", "-m", "newer")
