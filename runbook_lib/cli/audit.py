@@ -74,8 +74,8 @@ def verify(folder: str) -> Answer:
     Exit status: 0 intact, 1 not intact, 2 there is no archive.
     """
     root = Path(folder).expanduser().absolute() if folder else archive.default()
-    problems, counts = verifying.verify(root) if os.path.isdir(root) else ([], None)
-    if counts is None or (not RecordStore(root).exists and not problems):  # without a record nothing is verified
+    problems, counts = verifying.verify(root)
+    if not RecordStore(root).exists and not problems:  # one that this machine has seen has lost its history
         raise RunbookError(f"There is no archive {root}.", "Name its folder: runbook audit verify DIR")
     result = f"not intact: {display.count(len(problems), 'problem')}" if problems else "intact"
     return Answer(

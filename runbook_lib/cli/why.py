@@ -1,9 +1,10 @@
 """``runbook why``: the root cause of a failure, from a log, a folder or zip of logs, or a run of GitHub Actions."""
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -32,8 +33,8 @@ def why(place: str, workflow: str) -> Answer:
         raise RunbookError(f"{place} has no failed job.")
     earlier = history.read(default())
     documents = [_document(failure, history.sentence(earlier, failure)) for failure in failures]
-    documents.sort(key=lambda document: (document["class"] == "unknown", -float(str(document["confidence"]))))
-    more: dict[str, object] = {"jobs": documents} if len(documents) > 1 else {}
+    documents.sort(key=lambda document: (document["class"] == "unknown", -document["confidence"]))
+    more = {"jobs": documents} if len(documents) > 1 else {}
     lines = ["\n\n".join("\n".join(_lines(document)) for document in documents)]
     return Answer(0 if documents[0]["class"] != "unknown" else 2, documents[0] | more, lines)
 
@@ -53,10 +54,10 @@ def _failures(place: str, workflow: str) -> Sequence[Failure]:
         return failed_jobs.causes(github, ci_runs.find_run(github, place, workflow))
 
 
-def _document(failure: Failure, seen: str) -> dict[str, object]:
+def _document(failure: Failure, seen: str) -> dict[str, Any]:
     advice = [failure.next] if failure.next else []
     advice += [failure.details[name] for name in ("driver", "would decide it") if name in failure.details]
-    document: dict[str, object] = {
+    document = {
         "job": failure.job, "class": failure.kind, "cause": failure.cause, "rank": failure.rank,
         "evidence": [asdict(clue) for clue in failure.clues],
         "consequences": [asdict(clue) for clue in failure.consequences],
@@ -65,18 +66,17 @@ def _document(failure: Failure, seen: str) -> dict[str, object]:
     return {**document, "history": seen} if seen else document
 
 
-def _lines(document: dict[str, object]) -> Iterator[str]:
+def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     yield f"{document['job']}: {document['class']} (confidence {document['confidence']})"
-    yield textwrap.fill(str(document["cause"]), 116, initial_indent="  ", subsequent_indent="  ")
+    yield textwrap.fill(document["cause"], 116, initial_indent="  ", subsequent_indent="  ")
     for title in ("evidence", "consequences"):
-        clues = document[title]
-        if isinstance(clues, list) and clues:
+        if document[title]:
             yield f"  {title}:"
-            for clue in clues[:4]:
-                rule = f"  [{clue['rule']}]" if clue["rule"] else ""
-                place = f"{clue['file']}:{clue['line']}" if clue["line"] else clue["file"]
-                yield f"    {place}: {clue['text'].strip()[:160]}{rule}"
-    for advice in document["advice"] if isinstance(document["advice"], list) else ():
+        for clue in document[title][:4]:
+            rule = f"  [{clue['rule']}]" if clue["rule"] else ""
+            place = f"{clue['file']}:{clue['line']}" if clue["line"] else clue["file"]
+            yield f"    {place}: {clue['text'].strip()[:160]}{rule}"
+    for advice in document["advice"]:
         yield textwrap.fill(advice, 116, initial_indent="  next: ", subsequent_indent="        ")
     if "history" in document:
         yield f"  {document['history']}"

@@ -109,8 +109,8 @@ def _complete(text: str) -> int:
 _outputs: Outputs | None = None
 
 
-def redact(*environments: Mapping[str, str]) -> None:
-    """Remove the secrets of these environments, and those of known forms, from everything that leaves this kernel.
+def redact(environment: Mapping[str, str]) -> None:
+    """Remove the secrets of this environment, and those of known forms, from everything that leaves this kernel.
 
     Outside a kernel nothing is changed.
     """
@@ -119,8 +119,7 @@ def redact(*environments: Mapping[str, str]) -> None:
     kernel = getattr(shell, "kernel", None)
     if kernel is None:
         return
-    secrets = {f"{name}_{number}": text for number, env in enumerate(environments) for name, text in env.items()}
-    redactor = Redactor(secrets)
+    redactor = Redactor(environment)
     if _outputs is None:
         _outputs = Outputs(kernel.session, redactor)
     else:

@@ -10,10 +10,10 @@ import pytest
 from clones import write
 
 from runbook_lib.cli.__main__ import main
-from runbook_lib.cli.pins import find
 from runbook_lib.pins import pins_file
 from runbook_lib.pins.repositories import FILE
 from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.pin_search import find
 
 IMAGE = "nvcr.io/nvidia/pytorch"
 DAY = 24 * 3600

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib.cli.pins import find
 from runbook_lib.pins import pins_file
 from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.pin_search import find
 
 pytestmark = pytest.mark.replay
 

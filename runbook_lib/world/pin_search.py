@@ -1,0 +1,109 @@
+"""The search of a repository for its pins: the files that name images, the places in them, and who moved them."""
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from runbook_lib.errors import CannotTell
+from runbook_lib.pins import moves
+from runbook_lib.pins.draft import FoundPin, draft
+from runbook_lib.pins.find import SEARCHED, Place, Source, distinct_tags, lone_tags, places
+from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.git.command import GitFailed
+
+_MAX_LENGTH = 2**21  # characters of a file
+_MOST_PLACES = 10_000  # of a repository
+_MAX_COMMITS = 5000
+
+
+class Findings(NamedTuple):
+    """The pins found at a commit, the ``skipped`` places, and a pins file, whose text is empty if none would move."""
+
+    commit: str
+    pins: list[FoundPin]
+    skipped: list[Place]
+    text: str
+    notes: list[str]
+
+
+def find(checkout: Checkout) -> Findings:
+    """Find the pins in the files of HEAD.  Raises RunbookError if it cannot be searched."""
+    commit, notes = checkout.resolve("HEAD"), list[str]()
+    sources, found = _survey(checkout, commit, notes)
+    arrivals = _arrivals(checkout, commit, sources, [place for place in found if not place.skip_reason], notes)
+    lockstep = moves.lockstep(arrivals)
+    all_pins = [FoundPin(place, place in lockstep, of_place) for place, of_place in arrivals.items()]
+    text, pins, left_out = draft(all_pins, sources, f"commit {commit[:10]}")
+    return Findings(commit, pins, [*(place for place in found if place.skip_reason), *left_out], text, notes)
+
+
+def _survey(checkout: Checkout, commit: str, notes: list[str]) -> tuple[dict[str, Source], list[Place]]:
+    """Return the files of a commit that may name images, and the places in them; what was not searched is noted."""
+    sources = _sources(checkout, commit, SEARCHED, notes)
+    found: list[Place] = []
+    for source in sources.values():
+        found += places(source)
+        _require_few(found)
+    named, tags = defaultdict[str, list[Place]](list), distinct_tags(found)
+    for place in found:
+        named[place.path].append(place)
+    sources |= _sources(checkout, commit, tags, notes)
+    for path, source in sources.items():
+        found += lone_tags(source, tags, named[path])
+        _require_few(found)
+    return sources, sorted(found, key=lambda place: (place.path, place.start))
+
+
+def _require_few(found: Sequence[Place]) -> None:
+    """Raise CannotTell for more places than any repository has."""
+    if len(found) > _MOST_PLACES:
+        raise CannotTell(f"The repository names images in more than {_MOST_PLACES:,} places: list its pins by hand.")
+
+
+def _sources(checkout: Checkout, commit: str, texts: Collection[str], notes: list[str]) -> dict[str, Source]:
+    """Return the files of a commit with one of these texts."""
+    options = [part for text in texts for part in ("-e", text)]
+    try:
+        forms = ("-l", "-z", "-I", "-F", "--full-name", "--no-color", "--no-recurse-submodules")
+        listed = checkout.git("grep", *forms, *options, commit, "--") if options else ""
+    except GitFailed as error:
+        listed, is_complete = error.found, error.stderr == "nothing."
+        if not listed and not is_complete:
+            raise CannotTell(f"{checkout.path} could not be searched. {error}") from error
+        notes += [] if is_complete else [f"Some files could not be searched: {error.stderr}"]
+    sources = {}
+    for path, text in checkout.read([name.partition(":")[2] for name in listed.split("\0") if name], commit).items():
+        if text is not None and len(text) <= _MAX_LENGTH:
+            sources[path] = Source(path, text)
+        else:
+            notes.append(f"{path} is too large, or has an impossible name, and was not searched.")
+    return sources
+
+
+def _arrivals(
+    checkout: Checkout, commit: str, sources: Mapping[str, Source], pins: list[Place], notes: list[str]
+) -> dict[Place, list[moves.Arrival]]:
+    """Return the commits that brought the places their tags, in these files and under their former names."""
+    paths = former = {place.path for place in pins}
+    log = ""
+    try:
+        if checkout.git("rev-parse", "--is-shallow-repository") == "true":
+            notes.append("The clone is shallow, so git does not know every bump: run `git fetch --unshallow` first.")
+        for _ in range(5):  # renames of a file, one after the other
+            if former:
+                specs = [f":(top,literal){path}" for path in sorted(paths)]
+                log = checkout.git(*moves.LOG, f"--max-count={_MAX_COMMITS}", commit, "--", *specs)
+                former = _former_paths(checkout, log, paths) - paths
+                paths = paths | former
+    except GitFailed as error:
+        notes.append(f"The history could not be read, so what bumps moved is unknown. {error}")
+    return moves.trace(log, sources, pins)
+
+
+def _former_paths(checkout: Checkout, log: str, paths: set[str]) -> set[str]:
+    """Return the paths from which commits of the log renamed files that they seem to add."""
+    added = [name for name, _, changed in moves.commits(log) if any(file.old_path == "/dev/null" for file in changed)]
+    options = ("--no-walk", "--first-parent", "-m", "-M", "--diff-filter=R", "--name-status", "-z", "--format=")
+    listed = checkout.git("log", *options, *added) if added else ""
+    return {old for old, new in re.findall(r"R[0-9]{1,3}\0([^\0]+)\0([^\0]+)", listed) if new in paths}
