@@ -26,13 +26,7 @@ own file, else the repository of its remote)."""
 @click.option("--pins", default="", metavar="WHOSE", help=_PINS)
 @click.option("-v", "--verbose", is_flag=True, help="Print the table of all pins in any case.")
 def check(
-    repo: str,
-    refs: tuple[str, ...],
-    strict: bool,
-    tag: str,
-    image_type: ImageType,
-    pins: str,
-    verbose: bool,
+    repo: str, refs: tuple[str, ...], strict: bool, tag: str, image_type: ImageType, pins: str, verbose: bool
 ) -> Answer:
     """Check that all pins of the base image agree in REPO, a clone, possibly bare (default: the current one).
 

@@ -1,7 +1,6 @@
 """``runbook golden diff``: a comparison of the golden values of two commits, or of two folders."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -12,7 +11,6 @@ from runbook_lib.golden import diff as comparison
 from runbook_lib.golden import history, summary
 from runbook_lib.golden.diff import GoldenFiles
 from runbook_lib.golden.history import GoldenHistory
-from runbook_lib.golden.judge import Verdicts
 from runbook_lib.text.plain_text import plain
 from runbook_lib.world.git.checkout import Checkout
 
@@ -42,12 +40,8 @@ def diff(old: str, new: str, repo: str, up_to: str, markdown: bool) -> Answer:
             "Name commits of a Megatron-LM clone with --repo, or folders with model/test_case/golden_values_….json.",
         )
     verdicts = comparison.compare(before, after, _history(old, repo, up_to))
-    return Answer(int(verdicts.open), comparison.as_json(verdicts), _lines(verdicts, markdown))
-
-
-def _lines(verdicts: Verdicts, markdown: bool) -> Iterator[str]:
     text = summary.markdown(verdicts).rstrip("\n")
-    yield text if markdown else plain(text)
+    return Answer(int(verdicts.open), comparison.as_json(verdicts), [text if markdown else plain(text)])
 
 
 def _history(old: str, repo: str, up_to: str) -> GoldenHistory:

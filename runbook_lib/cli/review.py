@@ -27,30 +27,31 @@ def review(as_json: bool, tag: str) -> Answer | int:
     TAG is the tag of the bump (default: the newest bump that waits).  With --json only list them.  Exit status: 0 all
     decided, 1 some decisions are open.
     """
-    bump, open_cards = _bump(archive.default(), tag)
-    if as_json:
-        asked = [{**card.question, "held": card.held} for card in open_cards]
-        status = int(not all(card.held for card in open_cards))
-        return Answer(status, {"tag": bump.tag, "file": str(_file(bump)), "decisions": asked}, ())
-    if not open_cards:
+    bump = _bump(archive.default(), tag)
+    folder = Path(bump.folder)
+    if not cards.read(folder) and not as_json:
         print("Nothing is left to decide.")
         return 0
-    print(f"{bump.repository} {bump.base} {bump.image_type} {bump.tag}")
+    given = _given(folder)
+    file = Path(str(given.get("decisions") or folder / run_file.DECISIONS)).expanduser()
+    open_cards = cards.read(folder, file)
     held = {card.id: card.answer for card in open_cards if card.held}
+    if as_json:
+        asked = [{**card.question, "held": card.held} for card in open_cards]
+        return Answer(int(len(held) < len(asked)), {"tag": bump.tag, "file": str(file), "decisions": asked}, ())
+    print(f"{bump.repository} {bump.base} {bump.image_type} {bump.tag}")
     answers = _ask_all(open_cards, held)
-    missing = [card for card in open_cards if not answers.get(card.id) or cards.problem(card, answers[card.id])]
-    print(f"\n{len(open_cards) - len(missing)} of {len(open_cards)} decided.")
-    if answers == held:
-        return int(bool(missing))
-    given, file = _given(Path(bump.folder)), _file(bump)
     new = [card for card in open_cards if answers.get(card.id) != held.get(card.id)]
-    cards.save(file, new, answers)
-    print(f"Written into {file}. To apply these decisions: {commands.papermill(notebooks.BUMP, given)}")
+    missing = [card for card in open_cards if card.id not in answers or cards.problem(card, answers[card.id])]
+    print(f"\n{len(open_cards) - len(missing)} of {len(open_cards)} decided.")
+    if new:
+        cards.save(file, new, answers)
+        print(f"Written into {file}. To apply these decisions: {commands.papermill(notebooks.BUMP, given)}")
     return int(bool(missing))
 
 
-def _bump(root: Path, tag: str) -> tuple[BumpStatus, tuple[Card, ...]]:
-    """Return the bump to a tag, or the newest with something to decide, and its cards."""
+def _bump(root: Path, tag: str) -> BumpStatus:
+    """Return the bump to a tag, or the newest with something to decide."""
     bumps = [bump for bump in status(root) if bump.is_started] if root.is_dir() else []
     bumps = [bump for bump in bumps if tag in ("", bump.tag)]
     if not bumps:
@@ -58,11 +59,7 @@ def _bump(root: Path, tag: str) -> tuple[BumpStatus, tuple[Card, ...]]:
             f"There is no bump{f' to {tag}' if tag else ''} in {root}.",
             "`runbook status` lists them; RUNBOOK_AUDIT names another archive.",
         )
-    bumps.sort(key=lambda bump: bump.active, reverse=True)
-    for bump in bumps:
-        if open_cards := cards.read(Path(bump.folder)):
-            return bump, open_cards
-    return bumps[0], ()
+    return next((bump for bump in bumps if cards.read(Path(bump.folder))), bumps[0])
 
 
 def _given(folder: Path) -> dict[str, Any]:
@@ -72,12 +69,6 @@ def _given(folder: Path) -> dict[str, Any]:
         if run["notebook"]["name"] == notebooks.BUMP and parameters:
             return {name: value for name, value in parameters.items() if name not in ("mode", "run_id")}
     raise RunbookError(f"No run of bump was found in {folder}.", "Run it once: it asks for the decisions.")
-
-
-def _file(bump: BumpStatus) -> Path:
-    """Return the file of the bump's decisions."""
-    folder = Path(bump.folder)
-    return Path(str(_given(folder).get("decisions") or folder / run_file.DECISIONS)).expanduser()
 
 
 def _ask_all(open_cards: tuple[Card, ...], held: cards.Answers) -> dict[str, Mapping[str, str]]:

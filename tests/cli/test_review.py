@@ -54,18 +54,20 @@ def test_answers_are_written_and_the_next_command_is_named(
     assert ("runbooks/bump.ipynb -r tag 26.04-py3\n" in capsys.readouterr().out) is bool(expected)
 
 
+@pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize(
     ("typed", "holds"),
     [("\nb\n\n", ["image", FILE]), ("a\nfine\ndivergence\nb\n\n", ["image"])],
     ids=["left alone", "decided otherwise"],
 )
 def test_a_hold_stays_until_its_card_is_decided(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, holds: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, holds: list[str], named: bool
 ) -> None:
+    file = tmp_path / "mine.yaml" if named else tmp_path.joinpath(*BUMP.parts) / "decisions.yaml"
+    given = GIVEN | ({"decisions": str(file)} if named else {})
     record(tmp_path, "05-golden-values", "waiting", decisions=ASKED, inputs={"a": "b"})
-    record(tmp_path, "bump", "waiting", at=1, parameters=GIVEN, inputs={"a": "b"})
+    record(tmp_path, "bump", "waiting", at=1, parameters=given, inputs={"a": "b"})
     record(tmp_path, "06-broken-tests", "waiting", at=2, inputs={"a": "b"})
-    file = tmp_path.joinpath(*BUMP.parts) / "decisions.yaml"
     decisions.add(file, [Decision("hold", "image", "too large"), Decision("hold", FILE, "ask", seen=Seen("k"))])
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
     assert main(["review"]) == 0
