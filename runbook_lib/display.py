@@ -21,7 +21,7 @@ _CODE = "white-space:pre;font-family:monospace;padding:0 .6em;text-align:left"
 MARKS = {
     "passed": "✓ passed", "failed": "✗ failed", "skipped": "– skipped", "done": "✓ done", "waiting": "… waiting",
     "previewed": "○ previewed", "not run": "– not run", "running": "▸ running", "interrupted": "✗ interrupted",
-    "ready": "✓ ready", "in progress": "▸ in progress", "not begun": "○ not begun", "unreadable": "✗ unreadable",
+    "ready": "✓ ready", "in progress": "▸ in progress", "not begun": "○ not begun",
 }  # fmt: skip
 #: What a warning begins with, and the outcome of a step that has any.
 WARNING = "⚠"

@@ -155,11 +155,11 @@ def _conclude(step: Recorder, plan: Plan[World], results: Sequence[Result]) -> N
         return
     told = step.step["outcome"]["sentence"]
     if waiting is None and plan.done.sentence:
-        step.done(f"{told} {plan.done.sentence}".lstrip(), plan.done.next)
+        step.conclude("done", replace(plan.done, sentence=f"{told} {plan.done.sentence}".lstrip()))
     elif waiting is None and results:
-        step.done(results[-1].check.detail, results[-1].check.next)
+        step.conclude("done", Outcome(results[-1].check.detail, results[-1].check.next))
     elif waiting and (bump.apply or plan.only_reads):
-        step.waiting(waiting)
+        step.conclude("waiting", waiting)
     elif waiting and not told:
         step.preview(waiting.sentence, waiting.next)
 
@@ -232,7 +232,7 @@ class Run:
         self.record.begin_step(name, round)
         if self.failure:
             sentence = f"Not run, because an earlier step failed: {self.failure}"
-            self.record.leave_out(sentence)
+            self.record.conclude("not run", Outcome(sentence))
             show(display.note(sentence))
             return
         if self.bump.publish:  # others may change it meanwhile; a run that stays here may have no connection
@@ -242,7 +242,7 @@ class Run:
             self.record.raise_if_failed()
         except RunbookError as error:
             self.failure = error
-            self.record.fail(f"{name}: {error}")
+            self.record.conclude("failed", Outcome(f"{name}: {error}"))
             show(display.note(f"✗ {error}"))
 
     def _carry_out(self, step: Step[F]) -> None:

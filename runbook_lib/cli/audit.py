@@ -1,7 +1,6 @@
 """``runbook status`` and ``runbook audit``: the status of each bump, and verification of the archive."""
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -26,10 +25,9 @@ from runbook_lib.world.machine.files import read_named
 def status() -> Answer:
     """Show the status of each bump in the archive ($RUNBOOK_AUDIT, else audit/)."""
     root = archive.default()
-    bumps = records.status(root) if os.path.isdir(root) else []
-    document = {"bumps": [asdict(bump) | {"next": commands.text(bump.next)} for bump in bumps]}
-    remarks = [f"{bump.title}: {bump.warning}" for bump in bumps if bump.warning]
-    return Answer(0, document, _status_lines(root, bumps), remarks)
+    bumps, warnings = records.status(root), list(records.warnings(root))
+    shown = [asdict(bump) | {"next": commands.text(bump.next)} for bump in bumps]
+    return Answer(0, {"bumps": shown, "warnings": warnings}, _status_lines(root, bumps), warnings)
 
 
 def _status_lines(root: Path, bumps: Sequence[BumpStatus]) -> Iterator[str]:
@@ -47,12 +45,8 @@ def _status_lines(root: Path, bumps: Sequence[BumpStatus]) -> Iterator[str]:
 
 def _lines(bump: BumpStatus) -> Iterator[str]:
     yield f"{bump.title}: {bump.state}"
-    if bump.step:
-        yield f"  {bump.step}: {bump.sentence or 'no result yet'}"
-    else:
-        yield f"  {bump.sentence}"
-    if bump.since:
-        yield f"  since {parse_time(bump.since):%Y-%m-%d %H:%M} UTC ({ago(bump.since)})"
+    yield f"  {bump.step}: {bump.sentence or 'no result yet'}"
+    yield f"  since {parse_time(bump.since):%Y-%m-%d %H:%M} UTC ({ago(bump.since)})"
     if bump.next:
         yield f"  next: {commands.text(bump.next)}"
     yield from (f"  {name}: {url}" for name, url in bump.links.items())

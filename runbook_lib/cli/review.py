@@ -52,8 +52,7 @@ def review(as_json: bool, tag: str) -> Answer | int:
 
 def _bump(root: Path, tag: str) -> BumpStatus:
     """Return the bump to a tag, or the newest with something to decide."""
-    bumps = [bump for bump in status(root) if bump.is_started] if root.is_dir() else []
-    bumps = [bump for bump in bumps if tag in ("", bump.tag)]
+    bumps = [bump for bump in status(root) if bump.is_started and tag in ("", bump.tag)]
     if not bumps:
         raise RunbookError(
             f"There is no bump{f' to {tag}' if tag else ''} in {root}.",

@@ -76,10 +76,7 @@ def plan(facts: BoardFacts, bump: Bump) -> Plan[World]:
 
 
 def _bumps() -> list[BumpStatus]:
-    root = archive.default()
-    if not root.is_dir():
-        return []
-    return [bump for bump in status(root) if bump.is_started]
+    return [bump for bump in status(archive.default()) if bump.is_started]
 
 
 def _view(bump: BumpStatus) -> display.View:

@@ -89,7 +89,7 @@ class Recorder:
         for step in self.steps[-1:]:
             failed = [check["name"] for check in step["checks"] if check["status"] == "failed"]
             if failed and step["state"] != "failed":
-                self._end("failed", Outcome(_failed_checks(failed), Next(**step["outcome"]["next"])))
+                self.conclude("failed", Outcome(_failed_checks(failed), Next(**step["outcome"]["next"])))
             elif step["state"] in ("running", "done"):
                 is_preview = self.run["mode"] == "preview" and not step["effects"]
                 step["state"] = "previewed" if is_preview else "done"
@@ -160,29 +160,13 @@ class Recorder:
         for condition in conditions:
             self._add("conditions", condition)
 
-    def waiting(self, outcome: Outcome) -> None:
-        """End the step as waiting: for what, and what continues it."""
-        self._end("waiting", outcome)
-
     def preview(self, sentence: str, next: Next) -> None:
         """End the step with what it would do, or for what it would wait, after those before it in the same run."""
         self._previews.append(sentence)
-        self.done(f"Preview: {'; '.join(self._previews)}.", next)
+        self.conclude("done", Outcome(f"Preview: {'; '.join(self._previews)}.", next))
 
-    def done(self, sentence: str, next: Next | None = None) -> None:
-        """End the step: its work was done now, was done before, or would be done."""
-        self._end("done", Outcome(sentence, next or Next()))
-
-    def fail(self, sentence: str) -> None:
-        """End the step of a bump as failed."""
-        self._end("failed", Outcome(sentence))
-
-    def leave_out(self, sentence: str) -> None:
-        """End the step of a bump as not run."""
-        self._end("not run", Outcome(sentence))
-
-    def _end(self, state: State, outcome: Outcome) -> None:
-        """Give the step its state, and the run this outcome: of several, that of the first step that failed."""
+    def conclude(self, state: State, outcome: Outcome) -> None:
+        """End the step in this state, and give the run this outcome: of several, that of the first step that failed."""
         following = commands.resolve(outcome.next, self.name, self.bump).as_json()
         for_ci = {"for_ci": True} if outcome.for_ci else {}
         told = self._safe({"sentence": outcome.sentence, "next": following, **for_ci})

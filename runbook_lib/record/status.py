@@ -1,7 +1,7 @@
 """A bump's status, derived from its records."""
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,10 @@ class BumpStatus(Identity):
     ``state`` is that of its last run: waiting, running, failed or interrupted, with the ``step`` that blocks it;
     ``ready`` if the bump notebook has found every requirement met and no step has changed anything since, else ``in
     progress``.  Without a run that applied anything it is ``previewed``, or ``not begun``.
-    It is ``unreadable`` if no record can be read.
 
     ``active`` is the start of the last run, and ``since`` the time when ``state`` was reached.  ``links`` maps names,
     such as ``CI run`` and ``issue #12``, to URLs.  ``record`` is the folder of the record that decides the state,
     ``folder`` the bump's; both are absolute paths.  ``for_ci``: it waits for CI, and nobody has to do anything.
-    ``warning`` names unreadable records.
     """
 
     state: str
@@ -48,7 +46,6 @@ class BumpStatus(Identity):
     links: Mapping[str, str]
     active: str = ""
     for_ci: bool = False
-    warning: str = ""
 
     @property
     def title(self) -> str:
@@ -67,19 +64,10 @@ class BumpStatus(Identity):
         return self.is_started and self.state not in ("ready", "previewed")
 
 
-def bump_status(folder: Path, runs: Sequence[Predicate], unreadable: Sequence[str] = ()) -> BumpStatus | None:
-    """Return the status of a bump from its records, oldest first; None if there are no records.
-
-    ``unreadable`` are the names of unreadable records.
-    """
-    warning = ""
-    if unreadable:
-        warning = (
-            f"{count(len(unreadable), 'record')} cannot be read, so this status may be incomplete "
-            f"({', '.join(unreadable)}). Run `runbook audit verify` for details."
-        )
+def bump_status(folder: Path, runs: Sequence[Predicate]) -> BumpStatus | None:
+    """Return the status of a bump from its records, oldest first; None if there are no records."""
     if not runs:
-        return _unreadable_status(folder, warning) if unreadable else None
+        return None
     applied = [run for run in runs if _has_applied(run)]
     found = [_decide(applied[: end + 1]) for end in range(len(applied))] or [_decide_preview(runs)]
     state, run, step = found[-1]
@@ -101,7 +89,6 @@ def bump_status(folder: Path, runs: Sequence[Predicate], unreadable: Sequence[st
         links=_links(applied or runs),
         active=str(runs[-1]["started"]),
         for_ci=state == "waiting" and bool(outcome.get("for_ci")),
-        warning=warning,
     )
 
 
@@ -190,22 +177,18 @@ def _changes(run: Predicate) -> bool:
     return run["notebook"]["name"] in CHANGING_STEPS and bool(run["effects"])
 
 
-def _unreadable_status(folder: Path, warning: str) -> BumpStatus:
-    """Return the status of a bump of which only the folder name is known."""
-    repository, base, name = folder.parts[-3:]
-    image_type, _, tag = name.partition("-")
-    return BumpStatus(
-        repository, base, image_type, tag, practice="practice" in folder.parts[-4:-3], state="unreadable", step="",
-        sentence="None of its records can be read.", next=Next("Restore it from the archive's history."), since="",
-        record=str(folder), folder=str(folder), links={}, warning=warning,
-    )  # fmt: skip
-
-
 def status(root: Path) -> list[BumpStatus]:
     """Return the status of each bump in an archive, most recently active first."""
-    statuses = []
-    for folder in bump_folders(root.absolute()):
-        records = read_records(folder)
-        if bump := bump_status(folder, records.readable, records.unreadable):
-            statuses.append(bump)
-    return sorted(statuses, key=lambda bump: bump.active, reverse=True)
+    found = [bump_status(folder, read_records(folder).readable) for folder in bump_folders(root.absolute())]
+    return sorted(filter(None, found), key=lambda bump: bump.active, reverse=True)
+
+
+def warnings(root: Path) -> Iterator[str]:
+    """Yield a sentence for each bump in an archive of which records cannot be read."""
+    for folder in bump_folders(root):
+        if unreadable := read_records(folder).unreadable:
+            yield (
+                f"{folder.relative_to(root)}: {count(len(unreadable), 'record')} cannot be read, so its status may be "
+                f"incomplete ({', '.join(unreadable)}). Run `runbook audit verify` for details, and restore what is "
+                "damaged from the archive's history."
+            )

@@ -135,7 +135,9 @@ def test_nothing_is_run_or_imported_from_the_current_folder(
     folder = tmp_path / "their clone"
     marker = hostile_folder.fill(folder)
     run("git", "init", "--quiet", str(folder))
-    book = notebook(tmp_path / "book.ipynb", "import yaml, runbook_lib.text.redact", "step.done('Done.')")
+    book = notebook(
+        tmp_path / "book.ipynb", "import yaml, runbook_lib.text.redact", "step.conclude('done', Outcome('Done.'))"
+    )
     words = [str(book) if word == "NOTEBOOK" else word for word in command]
     theirs = {"PATH": f":.:{os.environ['PATH']}:", "PYTHONSTARTUP": "yaml.py", "RUNBOOK_AUDIT": str(tmp_path / "audit")}
     done = run(inside, *words, cwd=folder, env={**os.environ, **theirs})

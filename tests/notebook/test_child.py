@@ -52,7 +52,7 @@ PLANS = """
 import pathlib
 step.would(pathlib.Path("plan").read_text())
 pathlib.Path("log").open("a").write("looked " if mode == "preview" else "applied ")
-step.done("Fine.")
+step.conclude("done", Outcome("Fine."))
 """
 
 
@@ -79,7 +79,7 @@ def test_follows_a_run_to_its_end(place: Path) -> None:
     step = small.notebook(
         place / "01-a.ipynb",
         "step.would('change 2 lines')",
-        "print(os.environ.get('JPY_SESSION_NAME')); step.done('Fine.')",
+        "print(os.environ.get('JPY_SESSION_NAME')); step.conclude('done', Outcome('Fine.'))",
         END,
     )
     launched = start(step, "preview")

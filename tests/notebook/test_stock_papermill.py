@@ -62,12 +62,12 @@ def test_a_step_leaves_a_closed_record(tmp_path: Path, audit: Path, folder: str,
 @pytest.mark.parametrize(
     ("engine", "cells", "state", "words"),
     [
-        (STOCK, ["step.waiting(Outcome('For CI.'))", END], "waiting", "For CI."),
+        (STOCK, ["step.conclude('waiting', Outcome('For CI.'))", END], "waiting", "For CI."),
         (ENGINE, ["raise RunbookError('No such tag.')", END], "failed", "No such tag. (01-a, cell 4)"),
         slow(STOCK, ["1 / 0", END], "failed", "01-a, cell 4 raised ZeroDivisionError: division by zero."),
         slow(STOCK, ["step.check(Check('pins', 'failed', 'differ'))", END, "step.raise_if_failed()"], "failed", "pins"),
-        slow(STOCK, ["step.done('Fine.')"], "interrupted", "interrupted"),
-        slow(ENGINE, ["step.done('Fine.')"], "interrupted", "interrupted"),
+        slow(STOCK, ["step.conclude('done', Outcome('Fine.'))"], "interrupted", "interrupted"),
+        slow(ENGINE, ["step.conclude('done', Outcome('Fine.'))"], "interrupted", "interrupted"),
         slow(ENGINE, ["os.kill(os.getpid(), 2)", END], "interrupted", "interrupted"),
     ],
 )

@@ -33,16 +33,23 @@ def on_disk(folder: Path) -> dict[str, Any]:
     ("bump", "account", "state"),
     [
         (PREVIEW, lambda _: None, "previewed"),
-        (PREVIEW, lambda step: step.done("Would change 4 lines."), "previewed"),
+        (PREVIEW, lambda step: step.conclude("done", Outcome("Would change 4 lines.")), "previewed"),
         (APPLY, lambda _: None, "done"),
         (APPLY, lambda step: step.check(Check("pins", "passed", "agree")), "done"),
         (APPLY, lambda step: step.check(Check("pins", "skipped", "not looked at")), "done"),
         (APPLY, lambda step: step.check(Check("pins", "failed", "differ")), "failed"),
-        (PREVIEW, lambda step: step.waiting(Outcome("Waiting for CI.")), "waiting"),
-        (APPLY, lambda step: (step.waiting(Outcome("Waiting for CI.")), step.done("It came.")), "done"),
+        (PREVIEW, lambda step: step.conclude("waiting", Outcome("Waiting for CI.")), "waiting"),
         (
             APPLY,
-            lambda step: (step.waiting(Outcome("Waiting.")), step.check(Check("pins", "failed", "differ"))),
+            lambda step: (
+                step.conclude("waiting", Outcome("Waiting for CI.")),
+                step.conclude("done", Outcome("It came.")),
+            ),
+            "done",
+        ),
+        (
+            APPLY,
+            lambda step: (step.conclude("waiting", Outcome("Waiting.")), step.check(Check("pins", "failed", "differ"))),
             "failed",
         ),
     ],
@@ -68,7 +75,7 @@ def test_what_a_run_tells_is_on_the_disk(folder: Path) -> None:
     step.would("change 4 lines")
     step.would("push them", publish=True)
     step.decide(Question("broken", "a/b@h100", "it hangs", "a hang"))
-    step.done("4 lines changed.", Next.again())
+    step.conclude("done", Outcome("4 lines changed.", Next.again()))
     found = on_disk(folder)
     assert found.pop("ended").endswith("Z")
     assert found["effects"][0].pop("at").endswith("Z")
@@ -119,7 +126,7 @@ def test_stores_tables_and_the_diff_without_secrets(folder: Path, monkeypatch: p
     step = recorder.Recorder("01-github-pin", APPLY, folder)
     tables = {"golden values": [{"a": 1, "b": "x,y"}, {"a": "0123456789abc"}], "../rows": [{"n": 1}, {"n": 2}]}
     step.keep(Evidence(tables=tables, diff="-old 0123456789abc\n+new\n"))
-    step.done("Used 0123456789abc.")
+    step.conclude("done", Outcome("Used 0123456789abc."))
     assert (folder / "golden-values.csv").read_text() == 'a,b\n1,"x,y"\n***,\n'
     assert (folder / "rows.csv").read_text() == "n\n1\n2\n"
     assert (folder / "change.diff").read_text() == "-old ***\n+new\n"
@@ -146,7 +153,7 @@ def test_the_view_shows_checks_warnings_and_outcome(folder: Path) -> None:
     step = recorder.Recorder("03-open-pr", APPLY, folder)
     step.check(Check("label", "passed", "is set"))
     step.warn("The base has moved.")
-    step.waiting(Outcome("Waiting for a maintainer.", Next("ask @ada")))
+    step.conclude("waiting", Outcome("Waiting for a maintainer.", Next("ask @ada")))
     view = step.show()
     for words in ("label", "✓ passed", "is set", "The base has moved.", "Waiting for a maintainer.", "Next: ask @ada"):
         assert words in view.text
@@ -166,4 +173,4 @@ def test_reports_a_missing_record_folder(folder: Path) -> None:
     step = recorder.Recorder("01-github-pin", APPLY, folder)
     with pytest.raises(RunbookError, match="could not be written"):
         recorder.Recorder("01-github-pin", APPLY, folder / "gone")
-    step.done("The first goes on.")
+    step.conclude("done", Outcome("The first goes on."))

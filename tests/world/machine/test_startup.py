@@ -39,7 +39,9 @@ def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A notebook that waits for a file beside it."""
     monkeypatch.setenv("GITHUB_REPOSITORY", "o/r")
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
-    return notebook(tmp_path / "runbooks/01-a.ipynb", WAITING, "step.done('Fine.')", "recording.end(step)")
+    return notebook(
+        tmp_path / "runbooks/01-a.ipynb", WAITING, "step.conclude('done', Outcome('Fine.'))", "recording.end(step)"
+    )
 
 
 def start(path: Path, ignored: signal.Signals) -> "subprocess.Popen[str]":
