@@ -19,18 +19,6 @@ class Edit:
     after: str
     source: str = ""
 
-    @property
-    def digests(self) -> tuple[str | None, str]:
-        """The sha256 of both texts, for a record."""
-        return None if self.before is None else digest(self.before), digest(self.after)
-
-
-def digest(text: str) -> str:
-    """Return the sha256 of a text's bytes, as ``sha256:…``."""
-    from hashlib import sha256  # `check` makes no edits
-
-    return f"sha256:{sha256(text.encode('utf-8', 'surrogateescape')).hexdigest()}"
-
 
 def edited_paths(edits: Iterable[Edit]) -> list[str]:
     """Return the paths of the edited files, and the former ones of those that move."""

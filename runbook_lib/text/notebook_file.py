@@ -18,11 +18,10 @@ class BadParameter(Refused):
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter, declared as ``name: type = default  # help``."""
+    """A parameter, declared as ``name: str = default  # help``, or with ``bool``."""
 
     name: str
-    type: type
-    default: Any
+    default: str | bool
     help: str = ""
 
 
@@ -31,7 +30,7 @@ class NotebookSource:
     """A stored notebook.  ``step`` is its name in this runbook, None for a foreign notebook."""
 
     step: str | None
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[Parameter, ...] = ()
 
     @classmethod
     def read(cls, path: Path) -> "NotebookSource":
@@ -42,15 +41,15 @@ class NotebookSource:
             raise RunbookError(f"The notebook {path} could not be read: {error.strerror}.") from error
         try:
             notebook = json.loads(content)
-            metadata = notebook["metadata"].get("runbook") or {}
-            cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-            tagged = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
-            texts = ["".join(cell["source"]) for cell in tagged[:1]]
-            step = metadata.get("step")
+            step = (notebook["metadata"].get("runbook") or {}).get("step")
+            cells = [cell for cell in notebook["cells"] if "parameters" in cell["metadata"].get("tags", ())]
+            code = "".join(cells[0]["source"]) if cells else ""
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise RunbookError(f"{path} could not be read: it is not a Jupyter notebook of format 4.") from error
-        parameters = _declared(texts[0], path) if texts and step else ()
-        return cls(step, parameters)
+        try:
+            return cls(step, declared(code)) if step else cls(None)
+        except (SyntaxError, ValueError) as error:
+            raise RunbookError(f"The parameters cell of {path} has not only plain values: {error}.") from error
 
 
 def is_ours(path: Path) -> bool:
@@ -74,7 +73,7 @@ def resolve(name: str, parameters: Sequence[Parameter], arguments: Mapping[str, 
 
 
 def declared(code: str) -> tuple[Parameter, ...]:
-    """Return the parameters that a cell declares, each with its type.
+    """Return the parameters that a cell declares.
 
     Raises SyntaxError for code that is not Python, and ValueError for a default that is not a plain value.
     """
@@ -85,16 +84,8 @@ def declared(code: str) -> tuple[Parameter, ...]:
             default = ast.literal_eval(statement.value)
             # The rest of the statement's last line can only be a comment.
             rest = lines[(statement.end_lineno or 1) - 1].encode()[statement.end_col_offset :].decode()
-            comment = rest.strip().removeprefix("#").strip()
-            parameters.append(Parameter(statement.target.id, type(default), default, comment))
+            parameters.append(Parameter(statement.target.id, default, rest.strip().removeprefix("#").strip()))
     return tuple(parameters)
-
-
-def _declared(code: str, path: Path) -> tuple[Parameter, ...]:
-    try:
-        return declared(code)
-    except (SyntaxError, ValueError) as error:
-        raise RunbookError(f"The parameters cell of {path} has not only plain values: {error}.") from error
 
 
 def _unknown(name: str, value: object, notebook: str, known: list[str]) -> str:
@@ -108,32 +99,28 @@ def _unknown(name: str, value: object, notebook: str, known: list[str]) -> str:
 
 
 def _typed(parameter: Parameter, value: Any) -> Any:
-    name, expected = parameter.name, parameter.type
-    if type(value) is expected or expected is type(None):
+    name = parameter.name
+    if type(value) is type(parameter.default):
         return value
-    if expected is float and type(value) is int:
-        return float(value)
-    if expected is str and type(value) is int and name.endswith("_id"):
+    if isinstance(parameter.default, bool):
+        problem = f"is {value!r}, but must be True or False: -p {name} True."
+    elif type(value) is int and name.endswith("_id"):
         return str(value)  # papermill's -p converts an ID to a number, without loss
-    raise BadParameter(f"{_wrong_type(name, expected, value)} Nothing was run.")
-
-
-def _wrong_type(name: str, expected: type, value: Any) -> str:
-    shown = f"Parameter {name} is {value!r}"
-    if expected is bool:
-        return f"{shown}, but must be True or False: -p {name} True."
-    if expected is str and isinstance(value, bool | None):
-        text = f"Pass it as text: -r {name} {value}, or in YAML {name}: '{value}'"
-        return f"{shown}, because papermill's -p, and YAML without quotes, convert that word. {text}"
-    if expected is str and type(value) in (int, float):
+    elif isinstance(value, bool | None):
+        problem = (
+            f"is {value!r}, because papermill's -p, and YAML without quotes, convert that word. Pass it as text: "
+            f"-r {name} {value}, or in YAML {name}: '{value}'."
+        )
+    elif isinstance(value, int | float):
         text = _likely_tag(value) if name == "tag" else "…"
-        return (
-            f"Parameter {name} arrived as the number {value}: papermill's -p, and YAML without quotes (-f, -y, -b), "
-            "take text that looks like a number for one, and lose zeros, underscores and exponents. Pass it as text: "
+        problem = (
+            f"arrived as the number {value}: papermill's -p, and YAML without quotes (-f, -y, -b), take text that "
+            "looks like a number for one, and lose zeros, underscores and exponents. Pass it as text: "
             f"-r {name} '{text}', or in YAML {name}: '{text}'."
         )
-    kind = {str: "text", int: "an integer", float: "a number"}.get(expected, f"a {expected.__name__}")
-    return f"{shown}, but must be {kind}."
+    else:
+        problem = f"is {value!r}, but must be text."
+    raise BadParameter(f"Parameter {name} {problem} Nothing was run.")
 
 
 def _likely_tag(value: float) -> str:

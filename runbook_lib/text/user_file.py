@@ -102,7 +102,7 @@ def _check(file: UserFile, value: Any, schema: Schema, definitions: Mapping[str,
             schema = {**schema, **alternative}
     choices = [schema["const"]] if "const" in schema else schema.get("enum")
     if choices is not None:
-        if value not in choices or isinstance(value, bool) or not isinstance(value, type(choices[0])):
+        if value not in choices or type(value) is not type(choices[0]):
             expected = f"{' or '.join(map(str, choices))}{did_you_mean(str(value), map(str, choices))}"
             raise file.refusal(keys, schema.get("errorMessage") or expected)
     elif "type" not in schema or not _has_type(value, schema["type"]) or not _in_bounds(value, schema):

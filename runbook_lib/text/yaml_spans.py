@@ -16,12 +16,9 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from runbook_lib.errors import CannotTell
 
-MERGE = "tag:yaml.org,2002:merge"
+_MERGE = "tag:yaml.org,2002:merge"
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp")
-#: Errors of PyYAML beside its own, for values that do not fit their tags.
-MISFITS = (AttributeError, ArithmeticError, LookupError)
-MISFIT = "it has a value that does not match its YAML tag or format."
-TOO_DEEP = "it cannot be parsed as YAML: it is nested too deeply."
+_TOO_DEEP = "it cannot be parsed as YAML: it is nested too deeply."
 # Text before a scalar that belongs to its node: an anchor, a tag.
 _PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")
 # libyaml's composer recurses in C without a limit, so deep nesting ends the process.  Flow collections cannot nest
@@ -105,18 +102,6 @@ class Text:
         start += len(head) + len(quote)
         return Cell(value, start, end - len(quote), self.text.count("\n", 0, start) + 1, problem)
 
-    def end(self, node: Node) -> int:
-        """Return the end of the last value in a node: libyaml includes the comments below in a block."""
-        start, end = self.span(node)
-        while isinstance(node, MappingNode | SequenceNode) and not node.flow_style and node.value:
-            last = node.value[-1]
-            node = last[1] if isinstance(last, tuple) else last
-            last_start, last_end = self.span(node)
-            if last_start < start:
-                break  # an alias, which refers to an earlier value
-            end = last_end
-        return end
-
     def pairs(self, node: Node | None, depth: int = 0) -> dict[str, Node]:
         """Return a mapping's values by key, including those of its merge keys; empty for other nodes.
 
@@ -132,7 +117,7 @@ class Text:
         if depth > _DEEPEST_MERGE:
             raise CannotTell(f"line {self.line(node)}: its merge keys (<<) go deeper than {_DEEPEST_MERGE} levels.")
         for key, value in node.value:
-            if key.tag == MERGE:
+            if key.tag == _MERGE:
                 for source in items(value) or [value]:
                     for name, node_of_name in self.pairs(source, depth + 1).items():
                         merged.setdefault(name, node_of_name)
@@ -183,7 +168,7 @@ def load(text: str) -> Any:
 def duplicate_keys(node: Node | None) -> tuple[str, ...]:
     """Return the keys that occur more than once in a mapping."""
     pairs = node.value if isinstance(node, MappingNode) else ()
-    names = Counter(key.value for key, _ in pairs if isinstance(key, ScalarNode) and key.tag != MERGE)
+    names = Counter(key.value for key, _ in pairs if isinstance(key, ScalarNode) and key.tag != _MERGE)
     return tuple(sorted(name for name, count in names.items() if count > 1))
 
 
@@ -191,13 +176,13 @@ def duplicate_keys(node: Node | None) -> tuple[str, ...]:
 def _parsing(text: str) -> Iterator[None]:
     """Raise CannotTell for the errors of PyYAML, and for a text that may nest deeper than libyaml can."""
     if text.count("[") + text.count("{") + max(map(len, text.split("\n"))) >= _DEEPEST:
-        raise CannotTell(TOO_DEEP)
+        raise CannotTell(_TOO_DEEP)
     try:
         yield
-    except MISFITS as error:
-        raise CannotTell(MISFIT) from error
+    except (AttributeError, ArithmeticError, LookupError) as error:  # of PyYAML, for values that do not fit their tags
+        raise CannotTell("it has a value that does not match its YAML tag or format.") from error
     except RecursionError as error:
-        raise CannotTell(TOO_DEEP) from error
+        raise CannotTell(_TOO_DEEP) from error
     except yaml.MarkedYAMLError as error:
         line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
         problem = error.problem or error.context or ""

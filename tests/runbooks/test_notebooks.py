@@ -75,6 +75,7 @@ def test_a_notebook_is_thin_stored_without_outputs_and_takes_the_common_paramete
     lines = source(parameters).splitlines()
     assert all(" = " in line and "  # " in line and line.count(": ") for line in lines)
     declared = {node.target.id: ast.literal_eval(node.value) for node in ast.parse(source(parameters)).body}  # type: ignore[attr-defined]
+    assert {type(default) for default in declared.values()} <= {str, bool}
     expected = {name: value for name, value in COMMON.items() if name not in UNUSED.get(path.stem, ())}
     assert list(declared)[: len(expected)] == list(expected)
     assert {name: value for name, value in declared.items() if name in COMMON} == expected

@@ -16,9 +16,6 @@ tag: str = ""  # monthly tag, such as 26.04-py3
 run_id: str = ""
 apply: bool = False
 wait: bool = True
-limit: int = 3
-ratio: float = 0.5
-note: str | None = None
 text: str = "a = b"
 """
 
@@ -40,7 +37,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> NotebookSource:
 
 
 DEFAULTS = {
-    "tag": "", "run_id": "", "apply": False, "wait": True, "limit": 3, "ratio": 0.5, "note": None, "text": "a = b",
+    "tag": "", "run_id": "", "apply": False, "wait": True, "text": "a = b",
 }  # fmt: skip
 
 
@@ -57,8 +54,6 @@ def test_uses_the_declared_defaults(source: NotebookSource) -> None:
         ({"apply": True, "wait": False}, {"apply": True, "wait": False}),
         ({"run_id": 123}, {"run_id": "123"}),
         ({"run_id": "123"}, {"run_id": "123"}),
-        ({"limit": -1, "ratio": 2}, {"limit": -1, "ratio": 2.0}),
-        ({"note": "anything"}, {"note": "anything"}),
     ],
 )
 def test_values_of_the_declared_type_are_taken(
@@ -88,9 +83,6 @@ def test_values_of_the_declared_type_are_taken(
         ({"tag": None}, ["-r tag None"]),
         ({"tag": ["26.04-py3"]}, ["must be text"]),
         ({"run_id": 1.5}, ["number 1.5"]),
-        ({"limit": True}, ["must be an integer"]),
-        ({"limit": 2.0}, ["must be an integer"]),
-        ({"ratio": "much"}, ["must be a number"]),
     ],
 )
 def test_anything_else_is_refused_with_the_form_to_use(
