@@ -13,10 +13,8 @@ from runbook_lib.model import Condition, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.plan import PinPlan
 from runbook_lib.record.run_file import Identity
-from runbook_lib.text import markdown_texts
 from runbook_lib.text.edits import diff, edited_paths
-from runbook_lib.text.markdown import unlinked
-from runbook_lib.text.sections import compose_body
+from runbook_lib.text.markdown import compose_body, render, unlinked
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch, commit_titles
 from runbook_lib.world.bump_pull import find_pull, head_of, is_mine, marked, named_in, open_for
@@ -283,7 +281,7 @@ def part(
     ``image`` lists the changes in the new image, as Markdown; ``validation`` has the steps that validate an LTS bump.
     """
     other_type = "" if bump.allowed("both-types") else bump.repository.other_type(bump.image_type)
-    text = markdown_texts.render(
+    text = render(
         "pins", plan=plan, bump=bump, other_type=other_type, digests=digests, image=image, validation=validation,
         record=record,
     )  # fmt: skip

@@ -1,6 +1,6 @@
-"""Lists of names, and long texts, in messages."""
+"""Lists of names, long texts and misspelled names in messages."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 def join_first(names: Sequence[str], limit: int) -> str:
@@ -21,3 +21,11 @@ def shorten(text: str, limit: int) -> str:
 def capitalized(text: str) -> str:
     """Return the text with its first letter in upper case."""
     return f"{text[:1].upper()}{text[1:]}"
+
+
+def did_you_mean(text: str, choices: Iterable[str], limit: int = 1) -> str:
+    """Return `` (did you mean … or …?)`` with the most similar choices, or an empty string if none is similar."""
+    from difflib import get_close_matches  # only messages need it
+
+    similar = get_close_matches(text[:200], list(choices), limit)
+    return f" (did you mean {' or '.join(similar)}?)" if similar else ""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.text.suggestions import did_you_mean
+from runbook_lib.text.lists import did_you_mean
 
 
 class BadParameter(Refused):

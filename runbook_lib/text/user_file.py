@@ -16,8 +16,7 @@ from typing import Any
 
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.text import yaml_spans
-from runbook_lib.text.lists import shorten
-from runbook_lib.text.suggestions import did_you_mean
+from runbook_lib.text.lists import did_you_mean, shorten
 
 Schema = Mapping[str, Any]
 Keys = tuple[str | int, ...]

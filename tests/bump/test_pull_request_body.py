@@ -8,8 +8,7 @@ from runbook_lib.bump.open_pr import fill_in, part
 from runbook_lib.errors import CannotTell
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.plan import PinChange, PinPlan
-from runbook_lib.text.markdown import code, prose
-from runbook_lib.text.sections import compose_body
+from runbook_lib.text.markdown import code, compose_body, prose
 
 BEGIN, END = "<!-- base-image-runbook:begin main/dev-26.04-py3 -->", "<!-- base-image-runbook:end -->"
 OURS = f"{BEGIN}\nours\n{END}"

@@ -31,9 +31,8 @@ from runbook_lib.images.reference import Image, PlatformImage
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.plan import PinChange, PinPlan
 from runbook_lib.text import markdown
-from runbook_lib.text.markdown_texts import fenced
+from runbook_lib.text.markdown import compose_body, fenced
 from runbook_lib.text.recipes.targets import Target
-from runbook_lib.text.sections import compose_body
 from runbook_lib.world.bump_pull import marked
 from runbook_lib.world.conditions.forge import IssueFiled
 from runbook_lib.world.github import copy_pr_bot

@@ -8,8 +8,8 @@ from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.workloads import Parallelism, Workload, choose, read
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import coverage
+from runbook_lib.text.lists import did_you_mean
 from runbook_lib.text.recipes import file_names, rows
-from runbook_lib.text.suggestions import did_you_mean
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.git import commit_changes
 

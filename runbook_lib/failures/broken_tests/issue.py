@@ -12,8 +12,7 @@ from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.golden.run_choice import ChosenRun
 from runbook_lib.pins.bump import Bump
-from runbook_lib.text import markdown_texts
-from runbook_lib.text.markdown import unlinked
+from runbook_lib.text.markdown import render, unlinked
 from runbook_lib.text.recipes.quarantine import BROKEN
 from runbook_lib.text.recipes.rows import RecipeRow
 from runbook_lib.text.recipes.targets import Target
@@ -129,7 +128,7 @@ def _filed(
         **facts, "Environment": test.environment, "Hardware": test.platform or (job.platform if job else ""),
         "Owner": owner or "nobody", "Review by": review_date(),
     }  # fmt: skip
-    body = markdown_texts.render(
+    body = render(
         "issue", marker=marker(test), test=test.name, job=job, introduction=introduction, reason=test.reason,
         oncall=oncall, facts={name: value for name, value in facts.items() if value}, evidence=evidence,
         commands=_commands(test, row, bump), row=row, base=bump.base,

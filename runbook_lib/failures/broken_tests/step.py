@@ -23,8 +23,9 @@ from runbook_lib.golden.bisect_offer import ImageSearches
 from runbook_lib.golden.run_choice import ChosenRun
 from runbook_lib.model import Condition, Outcome, Plan, Round
 from runbook_lib.pins.bump import Bump
-from runbook_lib.text import edits, markdown_texts
+from runbook_lib.text import edits
 from runbook_lib.text.lists import capitalized, join_first
+from runbook_lib.text.markdown import render
 from runbook_lib.world import bump_branch, bump_pull
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.conditions.commits import BranchTip
@@ -135,7 +136,7 @@ def description(quarantined: Sequence[LeftOut], failures: Triage, passing: Seque
 
     ``quarantined`` are the tests that the branch quarantines, ``passing`` the runs of re-enabled tests.
     """
-    return markdown_texts.render(
+    return render(
         "broken-tests", quarantined=quarantined, jobs=failures.jobs, most=_MAX_JOBS, url=failures.run.url,
         base=failures.run.bump.base, passing=passing,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.model import Effect
-from runbook_lib.text.sections import compose_body
+from runbook_lib.text.markdown import compose_body
 from runbook_lib.world.github.ci_status import branch_of, choose
 from runbook_lib.world.github.copy_pr_bot import command, commands
 from runbook_lib.world.github.errors import NotAllowed
@@ -95,7 +95,7 @@ class PullOpen:
 
 @dataclass(frozen=True)
 class Described:
-    """The description has this part, with its markers (``text.sections``).
+    """The description has this part, with its markers (``text.markdown``).
 
     A refusal of a section is a warning: the work that it describes is done, and the next run tries again.
     """
