@@ -7,10 +7,12 @@ until the last installing process has ended, and the file ``installed`` is writt
 import ast
 import fcntl
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 ENVIRONMENT = Path(__file__).resolve().parent
@@ -24,10 +26,6 @@ DIVERTING = (
     "REQUIREMENT", "REQUIREMENTS_FROM_SCRIPT", "ROOT", "TARGET",
 )  # fmt: skip
 UV, PACKAGES = ENVIRONMENT / "uv.txt", ENVIRONMENT / "requirements.txt"
-
-
-class Failed(Exception):
-    """A failed installation step, which has already printed the reason on standard error."""
 
 
 def main() -> int:
@@ -46,11 +44,11 @@ def main() -> int:
                 _build(lock.fileno())
                 INSTALLED.with_suffix(".partial").write_bytes(content)
                 INSTALLED.with_suffix(".partial").replace(INSTALLED)
-    except Failed as failure:
+    except subprocess.CalledProcessError as error:
         _say(
-            f"{failure} The reason is shown above. For network problems: set a proxy with HTTPS_PROXY, and another "
-            "package index or its certificate with pip's settings (pip config set global.index-url …, global.cert …). "
-            "No incomplete environment is used. Run the same command again."
+            f"This failed, for the reason shown above: {shlex.join(map(str, error.cmd))}. For network problems: set a "
+            "proxy with HTTPS_PROXY, and another package index or its certificate with pip's settings (pip config set "
+            "global.index-url …, global.cert …). No incomplete environment is used. Run the same command again."
         )
         return 125
     except OSError as error:
@@ -67,31 +65,30 @@ def _build(lock: int) -> None:
     _say(f"Building the locked environment in {VENV} with Python {'.'.join(map(str, sys.version_info[:3]))}.")
     if VENV.exists():
         shutil.rmtree(VENV)
-    _step("Python's venv module failed.", lock, {**os.environ}, sys.executable, "-I", "-m", "venv", VENV)
+    _run(lock, os.environ, sys.executable, "-I", "-m", "venv", VENV)
     env = _environ()
     pip = (PYTHON, "-I", "-m", "pip", "--disable-pip-version-check", "--no-input", "-qq")
     # Otherwise uv reads settings from each folder above the checkout.
     uv, options = (VENV / "bin" / "uv", "--project", "/", "pip"), ("--quiet", "--python", PYTHON)
     _say("1 of 3: downloading uv, the installer.")
     requirements = ("--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", UV)
-    _step("uv could not be installed.", lock, env, *pip, "install", *requirements)
+    _run(lock, env, *pip, "install", *requirements)
     _say("2 of 3: installing the packages, verified by hash (about 240 MB to download the first time).")
     # Only wheels: building a source distribution would run code that is not locked.
     hashed = ("--require-hashes", "--no-build")
-    _step("The packages could not be installed.", lock, env, *uv, "sync", *options, *hashed, PACKAGES)
+    _run(lock, env, *uv, "sync", *options, *hashed, PACKAGES)
     # Older Pythons install it in every virtual environment, but nothing here needs it.
-    _step("setuptools could not be removed.", lock, env, *uv, "uninstall", *options, "setuptools")
+    _run(lock, env, *uv, "uninstall", *options, "setuptools")
     _say("3 of 3: installing this checkout's library.")
     offline = ("--offline", "--no-deps", "--no-build-isolation", "--editable", ROOT)
-    _step("The library could not be installed.", lock, env, *uv, "install", *options, *offline)
+    _run(lock, env, *uv, "install", *options, *offline)
     _say(f"Ready after {time.monotonic() - started:.0f} seconds.")
 
 
-def _step(failure: str, lock: int, env: dict[str, str], *command: str | Path) -> None:
+def _run(lock: int, env: Mapping[str, str], *command: str | Path) -> None:
     # The child inherits the lock, so that it is held until the child has ended even if this process is killed.
     env = {**env, "PYTHONSAFEPATH": "1"}  # nothing may be imported from the current folder, either
-    if subprocess.run(command, env=env, cwd=ROOT, pass_fds=(lock,), check=False).returncode != 0:
-        raise Failed(failure)
+    subprocess.run(command, env=env, cwd=ROOT, pass_fds=(lock,), check=True)
 
 
 def _environ() -> dict[str, str]:

@@ -18,7 +18,6 @@ from runbook_lib.bisect.search import Conclusion, Point, Problem, Trial, advance
 from runbook_lib.compute.slurm import selection
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.selection import SelectedTest
-from runbook_lib.compute.tasks import TABLE
 from runbook_lib.compute.workloads import Workload
 from runbook_lib.errors import CannotTell, Refused
 from runbook_lib.images.compare import Component, versions
@@ -137,8 +136,7 @@ def read_search(branch: BumpBranch, request: BisectRequest) -> SearchFacts:
     if request.here:
         return SearchFacts(branch, request, LocalPlace(request, folder, branch.checkout.path), ledger)
     client = Slurm()
-    if not client.runs_containers():
-        raise Refused(TABLE["missing"]["pyxis"])
+    client.require_containers()
     return SearchFacts(branch, request, SlurmPlace(request, folder, client, _test_of(branch, request)), ledger)
 
 

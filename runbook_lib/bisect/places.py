@@ -82,7 +82,7 @@ class LocalPlace(_Place):
         with open(folder / "lock", "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # held by the run until it has ended
         status = jobs.number_in(folder / "ended")
-        problem = f"it took longer than {minutes} minutes" if status == 124 else ""
+        problem = f"it took longer than {minutes} minutes" if (folder / "timeout").exists() else ""
         if status is None:
             problem = "it was killed before it could report its exit status"
         return judge(self.request, run, overlay, folder, problem)

@@ -7,7 +7,7 @@ import shlex
 import sys
 from dataclasses import dataclass
 
-from runbook_lib.bisect import model
+from runbook_lib.bisect.search import MAX_RUNS
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.errors import Refused
 from runbook_lib.images.reference import Tag
@@ -90,8 +90,8 @@ def parse(
         program = f"{shlex.quote(sys.executable)} -m runbook_lib.practice.workload"
         subject = f"{program} {subject.removeprefix(_PRACTICE)} {{tag}} {{restored}}"
     is_test = _RECIPE_TEST.fullmatch(subject) is not None
-    if not re.fullmatch(r"[0-9]{1,4}", budget) or not 4 <= int(budget) <= model.MAX_RUNS:
-        raise Refused(f"budget={budget!r} is not a number of runs from 4 to {model.MAX_RUNS}, such as 40.")
+    if not re.fullmatch(r"[0-9]{1,4}", budget) or not 4 <= int(budget) <= MAX_RUNS:
+        raise Refused(f"budget={budget!r} is not a number of runs from 4 to {MAX_RUNS}, such as 40.")
     named, is_higher = _metric(metric, is_test=is_test)
     request = BisectRequest(first, last, subject, named, is_higher, int(budget), site)
     if not (request.here or site.results):

@@ -7,4 +7,5 @@ flock --nonblock 9 || exit 0
 mkdir claim 2>/dev/null || exit 0
 timeout --kill-after=30s @MINUTES@m bash command.sh >node-0.out.log 2>node-0.err.log 9>&- </dev/null
 echo $? >ended.tmp
+((SECONDS < @MINUTES@ * 60)) || : >timeout
 mv ended.tmp ended

@@ -3,7 +3,7 @@
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.resources import files
 
 from runbook_lib.compute.engine import BUILD_OPTIONS, Engine
@@ -70,8 +70,7 @@ def paths(repository: Repository) -> tuple[str, ...]:
     """Return the files that ``plan`` reads."""
     known = list(repository.sites.pin_paths)
     if build := BUILDS.get(repository.name):
-        for path in build.dockerfiles:
-            known += [path.format(type="dev"), path.format(type="lts")]
+        known += [path.replace("{type}", kind) for path in build.dockerfiles for kind in ("dev", "lts")]
     return tuple(dict.fromkeys(known))
 
 
@@ -90,9 +89,10 @@ def plan(
             "(aarch64). Build on one of those."
         )
     build = _build(repository, image_type, options)
-    path = next((path for path in build.dockerfiles if texts.get(path) is not None), "")
+    dockerfiles = [path.replace("{type}", image_type) for path in build.dockerfiles]
+    path = next((path for path in dockerfiles if texts.get(path) is not None), "")
     if not path:
-        raise CannotTell(f"{build.name} is built from {build.dockerfiles[0]}, which does not exist in this checkout.")
+        raise CannotTell(f"{build.name} is built from {dockerfiles[0]}, which does not exist in this checkout.")
     text = texts[path] or ""
     pins = _pins(texts, repository, image_type, architecture, path)
     first, warnings = pins[0], list[str]()
@@ -102,20 +102,20 @@ def plan(
     arguments = {build.argument: str(first.image)}
     if re.search(r"(?m)^ARG\s+IMAGE_TYPE\b", text):
         arguments["IMAGE_TYPE"] = image_type
-    tag, target = default_tag(repository, image_type), [f"--target={build.target}"] if build.target else []
-    given = [f"--build-arg={name}={value}" for name, value in arguments.items()]
-    chosen = (f"--platform=linux/{architecture}", f"--file={path}", *target, *given, f"--tag={tag}", *options)
+    tag, chosen = default_tag(repository, image_type), [f"--platform=linux/{architecture}", f"--file={path}"]
+    if build.target:
+        chosen.append(f"--target={build.target}")
+    chosen += [f"--build-arg={name}={value}" for name, value in arguments.items()]
+    chosen += [f"--tag={tag}", *options]
     folders = {name: lacks for name, lacks in build.folders.items() if re.search(rf"(?m)^COPY\s.*\b{name}/", text)}
-    return BuildPlan(
-        tag, str(first.image), _location(first), architecture, chosen, build.context, folders, tuple(warnings)
-    )
+    source, base = _location(first), str(first.image)
+    return BuildPlan(tag, base, source, architecture, tuple(chosen), build.context, folders, tuple(warnings))
 
 
 def _build(repository: Repository, image_type: ImageType, options: tuple[str, ...]) -> KnownBuild:
     """Return the build; for a repository that declares its pins, the one whose argument is a pin."""
-    known = BUILDS.get(repository.name) if not repository.origin else None
-    if known is not None:
-        return replace(known, dockerfiles=tuple(path.format(type=image_type) for path in known.dockerfiles))
+    if repository.name in BUILDS and not repository.origin:
+        return BUILDS[repository.name]
     sites = [site for site in repository.sites.pins if site.image_type == image_type and site.lockstep]
     found = dict(sorted(pair for pair in map(_build_argument, sites) if pair[0]))
     named = {path: name for path, name in found.items() if path in options or f"--file={path}" in options} or found

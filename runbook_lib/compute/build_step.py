@@ -88,14 +88,16 @@ class VersionsMatch:
         if not self._found:
             return Check(name, "failed", "Not done in this run.")
         rows = [version.row for version in self._found]
-        differences = []
-        for version in self._found:
-            if version.wrong:
-                differences.append(f"{version.name} {version.imported or 'is missing'} ({version.claimed} is claimed)")
-        detail = f"{'; '.join(differences)}." if differences else "Python, PyTorch and CUDA match the base image."
         image = engines.image_id(self.engine, self.image)
         evidence = Evidence({"image": image}, tables={"smoke": rows}, shown=(display.table(rows),))
-        return Check.of(name, not differences, detail, evidence=evidence)
+        wrong = [version.difference for version in self._found if version.wrong]
+        if wrong:
+            return Check(name, "failed", f"{'; '.join(wrong)}.", evidence=evidence)
+        same, unknown = (smoke.of_base(self._found, verdict) for verdict in ("as claimed", "not claimed"))
+        sentences = [f"The registry names no version of {unknown}."] if unknown else []
+        if not same:
+            return Check(name, "skipped", " ".join(["Nothing was compared.", *sentences]), evidence=evidence)
+        return Check(name, "passed", " ".join([f"As in the base image: {same}.", *sentences]), evidence=evidence)
 
     def make_true(self, world: World) -> Sequence[Effect]:
         """Read the versions in a new container, which changes nothing.  Raises CannotTell if that is impossible."""

@@ -124,9 +124,9 @@ class WorkPlace:
         A step that writes files does so as this user.  Raises Refused for an image that is a file and docker or podman,
         RunbookError for one that a cluster cannot pull.
         """
+        env = dict(step.env) if step.place == "host" else dict((*step.env, *self.session.env))
         if step.place == "host" or self.name == "here":
-            variables = [f"{name}={value}" for name, value in step.env]
-            return ("env", *variables, *step.command) if variables else step.command
+            return ("env", *(f"{name}={env[name]}" for name in env), *step.command) if env else step.command
         engine, image = self.machine.engine or "docker", self.image
         if self.name == "local" and image.kind == "file":
             raise Refused(f"{image.name} is a file, which {engine} cannot run. Name the image, or use Slurm.")
@@ -138,11 +138,11 @@ class WorkPlace:
         }  # fmt: skip
         chosen = [text for when, text in row["options"].items() if holds(when, values)]
         mounts = [row["mount"].format(outside=outside, within=within) for outside, within in self.mounts]
-        variables = TABLE["variables"] | dict(step.env)
+        variables = TABLE["variables"] | env
         return expand(row["command"], {
-            **values, "command": step.command, "options": expand(" ".join(chosen), values), "mounts": tuple(mounts),
+            **values, "command": step.command, "options": expand(" ".join(chosen), values), "mounts": mounts,
             "joined_mounts": ",".join(mounts), "image": image.enroot_address if self.name == "slurm" else image.name,
-            "variables": tuple(row["variable"].format(variable=f"{it}={variables[it]}") for it in variables),
+            "variables": [row["variable"].format(variable=f"{it}={variables[it]}") for it in variables],
         })  # fmt: skip
 
     def obstacle(self) -> str:

@@ -103,7 +103,7 @@ def missing_submodules(checkout: Checkout) -> tuple[str, ...]:
     if checkout.read([".gitmodules"])[".gitmodules"] is None:
         return ()
     lines = checkout.git("submodule", "status").splitlines()
-    return tuple(line[1:].split()[1] for line in lines if line.startswith("-"))
+    return tuple(line.split(" ", 1)[1] for line in lines if line.startswith("-"))
 
 
 def _is_on_dev(checkout: Checkout) -> bool:

@@ -1,7 +1,7 @@
 """A smoke check of an image: the versions that its own Python imports, compared with the registry's claims.  Pure."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -48,6 +48,11 @@ class CheckedVersion:
         return self.name in _FROM_BASE and self.verdict in ("another version", "not found")
 
     @property
+    def difference(self) -> str:
+        """What is wrong, without a full stop."""
+        return f"{self.name} {self.imported or 'is missing'} ({self.claimed or 'no version'} is claimed)"
+
+    @property
     def row(self) -> dict[str, str]:
         """The version as a row of a table."""
         note = self.problem
@@ -77,6 +82,11 @@ def judge(claims: Mapping[str, str], output: str) -> tuple[CheckedVersion, ...]:
     return tuple(
         CheckedVersion(name, claims.get(name, ""), versions.get(name, ""), problems.get(name, "")) for name in _CHECKED
     )
+
+
+def of_base(versions: Iterable[CheckedVersion], verdict: str) -> str:
+    """Return the names of the components of the base image with a verdict, with commas; empty if there are none."""
+    return ", ".join(version.name for version in versions if version.name in _FROM_BASE and version.verdict == verdict)
 
 
 def same_version(claimed: str, imported: str) -> bool:

@@ -6,7 +6,7 @@ come from the image; another machine would resolve, build and lock different pac
 
 import shlex
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Literal
@@ -19,7 +19,7 @@ TASKS: Mapping[str, str] = {name: row["is"] for name, row in TABLE["tasks"].item
 #: Paths of a checkout whose existence is a fact.
 FILES: tuple[str, ...] = tuple(TABLE["files"])
 #: Facts about a checkout, a place and the task's arguments, by their names in the table.
-Values = Mapping[str, str | bool | tuple[str, ...]]
+Values = Mapping[str, str | bool | Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -57,19 +57,19 @@ class TaskPlan:
 def plan_task(name: str, values: Values) -> TaskPlan:
     """Return the plan of a row of the table.  Raises Refused, with the row's own sentence."""
     row = TABLE["tasks"][name]
-    values = {**values, **{key: tuple(it) if isinstance(it, list) else it for key, it in row.get("values", {}).items()}}
-    texts = {}
+    values, texts = {**values, **row.get("values", {})}, {}
     for key in ("refuse", "idle", "next", "warn"):
         texts[key] = [text.format_map(values) for when, text in row.get(key, {}).items() if holds(when, values)]
     if texts["refuse"]:
         raise Refused(" ".join(texts["refuse"]))
     if texts["idle"]:
         return TaskPlan(idle=" ".join(texts["idle"]))
-    steps: list[WorkStep] = []
+    steps = []
     for names in row["steps"]:
-        alternatives = [names] if isinstance(names, str) else names
-        chosen = [each for each in alternatives if holds(TABLE["steps"][each].get("when", ""), values)]
-        steps += [make_step(each, values) for each in chosen[:1]]
+        for name in [names] if isinstance(names, str) else names:
+            if holds(TABLE["steps"][name].get("when", ""), values):
+                steps.append(make_step(name, values))
+                break
     return TaskPlan(tuple(steps), "", " ".join(texts["next"]), tuple(texts["warn"]))
 
 
@@ -85,12 +85,12 @@ def make_step(name: str, values: Values) -> WorkStep:
 def expand(command: str, values: Values) -> tuple[str, ...]:
     """Return the words of a command with their placeholders replaced.
 
-    A tuple replaces a word that consists only of its placeholder, with one word per element.
+    A list replaces a word that consists only of its placeholder, with one word per element.
     """
     words: list[str] = []
     for word in shlex.split(command):
         value = values.get(word[1:-1]) if word.startswith("{") else None
-        if isinstance(value, tuple):
+        if isinstance(value, list | tuple):
             words += value
         else:
             words.append(word.format_map(values))

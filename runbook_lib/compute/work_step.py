@@ -11,7 +11,7 @@ from runbook_lib.compute.build_plan import default_tag
 from runbook_lib.compute.command_run import CommandRun
 from runbook_lib.compute.places import PLACES, Machine, WorkPlace, choose_place, detect_machine
 from runbook_lib.compute.project import read_facts
-from runbook_lib.compute.slurm.site import Session, read_site
+from runbook_lib.compute.slurm.site import read_site
 from runbook_lib.compute.tasks import TABLE, TASKS, TaskPlan, Values
 from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.errors import Refused, RunbookError
@@ -67,20 +67,19 @@ class WorkInside:
         if self.arguments.strip() and not TABLE["tasks"][self.task].get("arguments"):
             raise RunbookError(f"The task {self.task} takes no arguments.", "Leave arguments empty.")
         world.checkout.require_work_tree()
-        session = read_site(self.site).session
-        place = self._place(world.checkout, bump, session)
+        place = self._place(world.checkout, bump)
         plan = self._plan(world.checkout, bump, place)
-        steps = [replace(it, env=(*it.env, *session.env)) if it.place == "container" else it for it in plan.steps]
+        steps = plan.steps
         if any(step.place == "container" for step in steps):
             if place.name == "here" and not place.machine.container:
                 raise Refused(TABLE["refused"]["outside"])
             if place.name != "here" and not Path(place.cache).is_dir():
-                steps.insert(0, table_of_tasks.make_step("cache-folder", place.values))
+                steps = (table_of_tasks.make_step("cache-folder", place.values), *steps)
         placed = tuple(replace(step, command=place.command(step)) for step in steps)
         return WorkFacts(place, replace(plan, steps=placed), place.obstacle() if placed else "")
 
-    def _place(self, checkout: Checkout, bump: Bump, session: Session) -> WorkPlace:
-        repository, machine = bump.repository, self.machine or detect_machine()
+    def _place(self, checkout: Checkout, bump: Bump) -> WorkPlace:
+        session, repository, machine = read_site(self.site).session, bump.repository, self.machine or detect_machine()
         image = WorkImage.parse(self.image or default_tag(repository, bump.image_type), session.region)
         name, path = choose_place(self.where, machine), str(checkout.path)
         user_cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
@@ -119,15 +118,15 @@ class WorkInside:
             return Plan(Outcome(f"Nothing to do: {plan.idle}"), (tasks,), evidence=evidence, on_branch=False)
         left = [f"In a terminal, in {place.checkout}: {step.line}" for step in plan.steps if step.terminal]
         done = Outcome(f"Done: {says}.", Next(" ".join(filter(None, [*left, plan.next]))))
-        planned: Plan[World] = Plan(done, (tasks, facts.show()), evidence=evidence, on_branch=False)
         conditions = tuple(CommandRun(step, LOG, facts.obstacle) for step in plan.steps if not step.terminal)
-        if not conditions or (facts.obstacle and not bump.apply):
-            shown = f"Shown: {says}. {facts.obstacle}".strip()
-            return replace(planned, done=Outcome(shown, Next() if conditions else done.next))
-        if bump.tag is None:
+        if not conditions:
+            done = Outcome(f"Shown: {says}. {facts.obstacle}".strip(), done.next)
+        elif facts.obstacle and not bump.apply:
+            done, conditions = Outcome(f"Shown: {says}. {facts.obstacle}"), ()
+        elif bump.tag is None:
             again = Next.again(tag="26.04-py3", task=self.task, mode="publish")
-            return replace(planned, done=Outcome(f"Shown: {says}. Without a tag nothing is run.", again))
-        return replace(planned, conditions=conditions)
+            done, conditions = Outcome(f"Shown: {says}. Without a tag nothing is run.", again), ()
+        return Plan(done, (tasks, facts.show()), conditions, evidence=evidence, on_branch=False)
 
 
 def command_values(words: tuple[str, ...]) -> Values:

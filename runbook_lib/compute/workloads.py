@@ -13,6 +13,7 @@ both kinds of FSDP assert that it is not 1, on any hardware.
 """
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from runbook_lib.text import yaml_spans
 
 #: Default limit in seconds; a script without ``n_repeat`` runs once (``recipe_parser.py:load_workloads``).
 TIME_LIMIT = 1800
+_MAX_COMBINATIONS = 1_000  # of the values of a recipe's row
 _NO_DIMENSION = frozenset({"scope", "cadence", "allow_failure"})
 _TEMPLATE_FIELD = re.compile(r"\{\{|\}\}|\{(?P<name>\w*)\}|[{}]")
 VARIABLE = "CUDA_DEVICE_MAX_CONNECTIONS"
@@ -106,7 +108,10 @@ def _workloads(recipe: str, case: str, settings: Mapping[str, Any]) -> Iterator[
     # A key without a value, such as `n_repeat:`, has no effect.
     keys = [key for key, value in settings.items() if key not in _NO_DIMENSION and value is not None]
     scopes = tuple(str(scope) for scope in _list(settings.get("scope")) if scope)
-    for combination in itertools.product(*(_list(settings[key]) for key in keys)):
+    dimensions = [_list(settings[key]) for key in keys]
+    if math.prod(map(len, dimensions)) > _MAX_COMBINATIONS:
+        raise CannotTell(f"{recipe}: a row of {case} has more than {_MAX_COMBINATIONS} combinations of values.")
+    for combination in itertools.product(*dimensions):
         values: dict[str, str] = {}
         for key, value in zip(map(str, keys), combination, strict=True):
             if key != "script_setup" and not isinstance(value, (dict, list)):

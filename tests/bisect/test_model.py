@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib.bisect.model import log_evidence, posterior
+from runbook_lib.bisect.search import log_evidence, posterior
 
 
 def probabilities(values: list[float], good: list[list[int]], scale: float = 4.0) -> list[float]:

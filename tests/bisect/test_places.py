@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from runbook_lib.bisect.overlays import Overlay
-from runbook_lib.bisect.places import SlurmPlace, judge
+from runbook_lib.bisect.places import LocalPlace, SlurmPlace, judge
 from runbook_lib.bisect.request import parse
 from runbook_lib.bisect.search import Point, Trial
 from runbook_lib.compute.slurm.batch_files import job_name
@@ -53,6 +53,15 @@ def test_an_ended_run(
     (tmp_path / "node-0.out.log").write_text("\n".join(["runbook-started: n1", *lines]))
     run = judge(request, Trial(Point("26.05-py3"), number=1), overlay, tmp_path, problem)
     assert (run.outcome, run.value, run.node) == (*expected, "n1")
+
+
+def test_the_time_limit_of_a_run_is_not_that_of_its_command(tmp_path: Path) -> None:
+    request = parse(Bump.parse(tag="26.05-py3"), Site(str(tmp_path)), "26.04-py3", "exit 124 # {tag}")
+    assert request is not None
+    place, run = LocalPlace(request, tmp_path, tmp_path), Trial(Point("26.05-py3"), number=1)
+    assert place.finish(run, None).value == 0.0
+    (tmp_path / "runs/1/timeout").touch()
+    assert place.finish(run, None).reason == "it took longer than 30 minutes"
 
 
 class OneJob(Slurm):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from bisect_world import PYTHON, TEST, World, kill_search
 
-from runbook_lib.bisect import report
+from runbook_lib.bisect import step
 from runbook_lib.bisect.search import Conclusion, Trial
 from runbook_lib.errors import CannotTell
 
@@ -39,12 +39,12 @@ def test_a_search_names_the_component_and_is_not_repeated(world: World) -> None:
     assert conclusion.step == ("26.04-py3", "26.05-py3")
     assert len(world.starts) == len(result.ledger.runs) <= 40
     assert {check["status"] for check in told["checks"]} == {"passed"}
-    found = report.evidence(result, conclusion)
+    found = step._evidence(result, conclusion)
     assert "Probability: 99." in str(found.inputs["bisect_result"])
     assert "PyTorch" in " ".join(found.warnings)
     assert "nvidia-nccl-cu13==2.29.7" in found.shown[-1].text  # type: ignore[attr-defined]
     assert "26.05-py3" in str(found.files["upstream-issue.md"])
-    assert "with old nccl" in report.plot(result).text
+    assert "with old nccl" in step.plot(result).text
     for index, run in enumerate(result.ledger.runs):  # each prefix of the ledger continues in the same way
         ledger = replace(result.ledger, runs=result.ledger.runs[:index])
         assert replace(result, ledger=ledger).next() == Trial(run.point, number=run.number, image=run.image)

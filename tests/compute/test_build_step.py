@@ -10,7 +10,7 @@ from typing import Any
 
 import executing as run
 import pytest
-from building import Place, claims, place, start_registry
+from building import ANSWER, Place, claims, place, start_registry
 from executing import Ran
 
 from runbook_lib.bump.run import Run
@@ -154,6 +154,30 @@ def test_an_image_that_the_engine_keeps_elsewhere_is_not_checked(
     monkeypatch.setattr(engines, "image_id", lambda *_: "")
     with pytest.raises(CannotTell, match="its builder stores images elsewhere"):
         VersionsMatch("x:local", "docker", {}).make_true(World(checkout, None, None))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("claims", "status", "detail"),
+    [
+        (
+            {"PyTorch": "2.12", "CUDA": "13.2", "Python": "3.12"},
+            "passed",
+            "As in the base image: Python, PyTorch, CUDA.",
+        ),
+        ({"CUDA": "13.2"}, "passed", "As in the base image: CUDA. The registry names no version of Python, PyTorch."),
+        ({}, "skipped", "Nothing was compared. The registry names no version of Python, PyTorch, CUDA."),
+        ({"CUDA": "13.1"}, "failed", "CUDA 13.2 (13.1 is claimed)."),
+    ],
+)
+def test_only_versions_that_the_registry_names_are_said_to_match(
+    monkeypatch: pytest.MonkeyPatch, claims: dict[str, str], status: str, detail: str
+) -> None:
+    monkeypatch.setattr(engines, "image_id", lambda *_: "sha256:1")
+    monkeypatch.setattr(engines, "inside", lambda *_: f"runbook-smoke {json.dumps(ANSWER)}")
+    condition, world = VersionsMatch("x:local", "docker", claims), World(None, None, None)  # type: ignore[arg-type]
+    condition.make_true(world)
+    check = condition.holds(world)
+    assert (check.status, check.detail) == (status, detail)
 
 
 # -- real builds -----------------------------------------------------------------------------------------------------

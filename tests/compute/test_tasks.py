@@ -13,7 +13,7 @@ import pytest
 from clones import commit, git
 
 from runbook_lib.compute.places import Machine, PlaceName, WorkPlace
-from runbook_lib.compute.project import PythonProject, read_facts
+from runbook_lib.compute.project import PythonProject, missing_submodules, read_facts
 from runbook_lib.compute.slurm.site import Session
 from runbook_lib.compute.tasks import TABLE, TaskPlan, expand, make_step, plan_task, split_words
 from runbook_lib.compute.work_image import WorkImage
@@ -71,6 +71,13 @@ def not_initialized(clone: Path) -> None:
     """The submodule is listed, and its folder is empty."""
     commit(clone, {".gitmodules": f'[submodule "m"]\n\tpath = {SUBMODULE}\n\turl = ../m\n'})
     git(clone, "update-index", "--add", "--cacheinfo", f"160000,{git(clone, 'rev-parse', 'HEAD')},{SUBMODULE}")
+
+
+def test_the_path_of_a_submodule_may_have_a_space(tmp_path: Path) -> None:
+    git(tmp_path, "init", "--quiet")
+    commit(tmp_path, {".gitmodules": '[submodule "m"]\n\tpath = a b\n\turl = ../m\n'})
+    git(tmp_path, "update-index", "--add", "--cacheinfo", f"160000,{git(tmp_path, 'rev-parse', 'HEAD')},a b")
+    assert missing_submodules(Checkout.open(tmp_path)) == ("a b",)
 
 
 def on_dev(clone: Path) -> None:

@@ -66,6 +66,7 @@ def test_a_field_without_a_value_is_refused(place: str) -> None:
         (f"spec: {{nodes: two}}\n{ONE}", r"r\.yaml: a sets nodes to 'two'"),
         (f"spec: {{gpus: -1}}\n{ONE}", "a sets gpus to '-1'"),
         (f"{ONE}---\n{ONE}", r"r\.yaml"),
+        (f"spec: {{a: {list(range(40))}, b: {list(range(40))}}}\n{ONE}", "a row of a has more than 1000 combinations"),
     ],
 )
 def test_a_recipe_that_cannot_be_read_is_refused(text: str, says: str) -> None:

@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from runbook_lib.compute.tasks import TABLE
 from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
 from runbook_lib.text.redact import Redactor
 from runbook_lib.world.machine.environment import user_environment
@@ -101,9 +102,10 @@ class Slurm:
             if not re.search(r"Invalid job id|already completing or completed", str(error)):
                 raise
 
-    def runs_containers(self) -> bool:
-        """Return True if ``srun`` has the options of Pyxis."""
-        return "--container-image" in self._run("srun", "--help")
+    def require_containers(self) -> None:
+        """Raise Refused unless ``srun`` has the options of Pyxis."""
+        if "--container-image" not in self._run("srun", "--help"):
+            raise Refused(TABLE["missing"]["pyxis"])
 
     def refusal(self, batch: str) -> str:
         """Return why Slurm would reject a batch file with this text; empty if it would accept it."""

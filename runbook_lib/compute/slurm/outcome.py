@@ -7,7 +7,8 @@ from typing import Literal
 
 from runbook_lib.compute.slurm.client import OVER
 from runbook_lib.compute.slurm.jobs import GONE, SlurmJob, log_tail
-from runbook_lib.compute.workloads import Parallelism, Workload
+from runbook_lib.compute.slurm.selection import SelectedTest
+from runbook_lib.compute.workloads import Parallelism
 from runbook_lib.errors import CannotTell
 from runbook_lib.failures import read_logs
 from runbook_lib.failures.failure import FailedJob, Failure
@@ -118,37 +119,39 @@ def _golden_values(job: SlurmJob) -> tuple[tuple[Judgement, ...], set[str]]:
 
 
 def _failure(job: SlurmJob, *, is_unchanged: bool) -> Failure:
-    folder, name, config = job.folder, str(job), job.entry.config
-    if job.state in _BY_SLURM:
-        kind, cause = _BY_SLURM[job.state]
+    folder, name, state = job.folder, str(job), job.state
+    if state in _BY_SLURM:
+        kind, cause = _BY_SLURM[state]
         reason = f" ({job.reason})" if job.reason else ""
         lines = log_tail(folder / "job.log").decode("utf-8", "replace").splitlines()[-5:]
         return Failure(name, "", kind, f"{cause}{reason}.", tuple(filter(str.strip, lines)), next=_AGAIN)
-    conclusion = "timed_out" if job.state == "TIMEOUT" else "failure"
     try:
-        failure = read_logs.diagnose_folder(folder, FailedJob(name, conclusion=conclusion))
+        listed = FailedJob(name, conclusion="timed_out" if state == "TIMEOUT" else "failure")
+        failure = read_logs.diagnose_folder(folder, listed)
     except CannotTell:
         cause = "It wrote no log. Either its node cannot see the results folder, or the job never started."
         return Failure(name, "", "unknown", cause, next="Check that all nodes see the folder for results.")
-    if job.state == "OUT_OF_MEMORY" and failure.kind != "out of memory":
+    kind, cause, details = failure.kind, failure.cause, failure.details
+    if state == "OUT_OF_MEMORY" and kind != "out of memory":
         cause = "The node's memory (not the GPU's) ran out, and Slurm ended a process of the test."
         failure = replace(failure, kind="out of memory", cause=cause, next="Request more memory, or exclusive nodes.")
-    if job.state == GONE:
-        failure = replace(failure, cause=f"Neither Slurm nor the job shows how it ended. {failure.cause}", next=_AGAIN)
-    if job.state == "COMPLETED" and failure.kind == "unknown":
+    elif state == GONE:
+        failure = replace(failure, cause=f"Neither Slurm nor the job shows how it ended. {cause}", next=_AGAIN)
+    elif state == "COMPLETED" and kind == "unknown":
         note = "According to Slurm the job succeeded, but it wrote no golden values."
-        failure = replace(failure, cause=f"{note} {failure.cause}")
-    if failure.kind == "golden drift" and is_unchanged:
+        failure = replace(failure, cause=f"{note} {cause}")
+    elif state == "TIMEOUT":
+        failure = replace(failure, details={**details, "stacks": _STACKS})
+    if kind == "golden drift" and is_unchanged:
         failure = replace(failure, kind="unknown", cause=f"{failure.cause} {_EQUAL}", next=_COMPARE)
-    if conclusion == "timed_out":
-        failure = replace(failure, details={**failure.details, "stacks": _STACKS})
-    if failure.kind in ("out of memory", "shape") and config is not None:
-        failure = replace(failure, details={**_sizes(job.entry.test, config), **failure.details})
+    if failure.kind in ("out of memory", "shape"):
+        failure = replace(failure, details={**_sizes(job.entry), **failure.details})
     return failure
 
 
-def _sizes(test: Workload, config: str) -> dict[str, str]:
+def _sizes(entry: SelectedTest) -> dict[str, str]:
     """Return how the test's settings distribute its model; the log has precedence over them."""
+    test, config = entry.test, entry.config or ""
     try:
         parallelism = Parallelism.parse(config)
     except CannotTell:

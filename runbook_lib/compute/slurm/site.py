@@ -37,9 +37,9 @@ class Session:
 
     @property
     def minutes(self) -> int:
-        """The time limit in minutes, 0 if there is none."""
-        hours, minutes, _ = map(int, (self.time or "0:0:0").split(":"))
-        return hours * 60 + minutes
+        """The time limit in minutes, rounded up, 0 if there is none."""
+        hours, minutes, seconds = map(int, (self.time or "0:0:0").split(":"))
+        return hours * 60 + minutes + (seconds > 0)
 
 
 @dataclass(frozen=True)

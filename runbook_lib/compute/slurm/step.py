@@ -22,7 +22,6 @@ from runbook_lib.compute.slurm.jobs import SlurmJob
 from runbook_lib.compute.slurm.outcome import MatrixOutcome, conclude
 from runbook_lib.compute.slurm.selection import BUMP, SelectedTest
 from runbook_lib.compute.slurm.site import Site, read_site
-from runbook_lib.compute.tasks import TABLE
 from runbook_lib.errors import Refused
 from runbook_lib.failures.failed_jobs import show_evidence
 from runbook_lib.golden import summary
@@ -147,10 +146,11 @@ def read_facts(branch: BumpBranch, site: Site, tests: str, again: str, slurm: Sl
 
 def _with_jobs(facts: SlurmFacts, new: Sequence[SelectedTest]) -> SlurmFacts:
     """Add jobs for the new tests, except those that Slurm rejects.  Raises Refused if none can run."""
-    planned, obstacles = [], {}
+    if new:
+        facts.slurm.require_containers()
+    planned: list[SlurmJob] = []
     refusals: dict[tuple[int, int, int], str] = {}  # by what is requested of Slurm
-    if new and not facts.slurm.runs_containers():
-        raise Refused(f"{facts.site.image} cannot be run. {TABLE['missing']['pyxis']}")
+    tests = {entry.test.name: entry for entry in facts.tests}
     for entry in new:
         test = entry.test
         number = 1 + sum(job.id is not None for job in slurm_jobs.attempts(facts.folder, entry))
@@ -159,14 +159,13 @@ def _with_jobs(facts: SlurmFacts, new: Sequence[SelectedTest]) -> SlurmFacts:
         if needed not in refusals:
             refusals[needed] = facts.slurm.refusal(facts.texts(job)[job.folder / BATCH])
         if refusal := refusals[needed]:
-            obstacles[test.name] = f"{refusal} {_ADVICE}"
+            tests[test.name] = replace(entry, obstacle=f"{refusal} {_ADVICE}")
         else:
             planned.append(job)
-    tests = tuple(replace(it, obstacle=it.obstacle or obstacles.get(it.test.name, "")) for it in facts.tests)
     used = [path for path in (facts.site.image, *(mount[0] for mount in facts.site.mounts)) if path.startswith("/")]
     missing = [path for path in used if not Path(path).exists()]
     warnings = [f"{path} does not exist on this machine; the nodes need it." for path in missing]
-    facts = replace(facts, tests=tests, new=planned, warnings=(*facts.warnings, *warnings))
+    facts = replace(facts, tests=tuple(tests.values()), new=planned, warnings=(*facts.warnings, *warnings))
     if not planned:
         advice = " To follow those that were submitted before, name only them in tests." if facts.seen else ""
         raise Refused(f"Nothing can be submitted. {' '.join(facts.left_out)}{advice}")

@@ -87,6 +87,11 @@ def test_folders_missing_from_a_container_are_named(
     assert bool(lacks) == bool(sentence)
 
 
+@pytest.mark.parametrize(("time", "minutes"), [("", 0), ("1:30:00", 90), ("0:00:30", 1), ("0:01:01", 2)])
+def test_a_time_limit_in_minutes_is_rounded_up(time: str, minutes: int) -> None:
+    assert Session(time=time).minutes == minutes
+
+
 def test_the_guides_file_is_valid() -> None:
     docs = Path(__file__).resolve().parents[3] / "docs"
     guides = [(docs / name).read_text() for name in ("build-and-verify.md", "bisect.md")]
