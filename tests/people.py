@@ -20,11 +20,9 @@ from runbook_lib.world.github.models import Comment, GitHubRepository, Issue, Pu
 
 STRANGER = PracticeAccount("outside-contributor", "Outside Contributor")
 COPY_PR_BOT = PracticeAccount("copy-pr-bot[bot]", "copy-pr-bot", bot=True)
-ACTIONS_BOT = PracticeAccount("github-actions[bot]", "github-actions", bot=True)
-ACCOUNTS.update({account.login: account for account in (STRANGER, COPY_PR_BOT, ACTIONS_BOT)})
+ACCOUNTS.update({account.login: account for account in (STRANGER, COPY_PR_BOT)})
 
 _COMMAND = re.compile(r"/ok(?:ay)? to test(?:\s+(?P<sha>\S+))?")
-_DRAFT = "This PR has been automatically converted to **draft** because all PRs must start as drafts."
 _LONGEST_BODY = 65536  # characters
 
 
@@ -88,8 +86,7 @@ class PeopledForge(PracticeForge):
             self.home.git("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", str(place.path), sha)
         return sha
 
-    def open_pull(self, title: str, head: str, base: str, body: str, *, draft: bool = True) -> Pull:
-        """The answer shows it before the bots act: every one becomes a draft."""
+    def open_pull(self, title: str, head: str, base: str, body: str) -> Pull:
         if head.startswith(f"{self.owner}:") and not self.account.may_write:
             raise InvalidRequest("The author must be a collaborator.")
         try:
@@ -98,10 +95,7 @@ class PeopledForge(PracticeForge):
             raise InvalidRequest(f"Head {head} or base {base} is invalid.") from error
         if not commits:
             raise InvalidRequest(f"No commits between {base} and {head}.")
-        opened = super().open_pull(title, head, base, body, draft=draft)
-        if not draft:
-            self.say(self.ticket(opened.number), ACTIONS_BOT.login, _DRAFT)
-        return replace(opened, draft=draft)
+        return super().open_pull(title, head, base, body)
 
     def pull(self, number: int) -> Pull:
         """The merge is computed at the first look, and shown from the second on."""

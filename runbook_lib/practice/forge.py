@@ -94,7 +94,7 @@ class PracticeForge(PracticeRuns):
         patches = {path: self.home.git("--literal-pathspecs", *difference, "--", path) for path in listed if path}
         return {path: patch[patch.find("\n@@") + 1 :] if "\n@@" in patch else "" for path, patch in patches.items()}
 
-    def open_pull(self, title: str, head: str, base: str, body: str, *, draft: bool = True) -> Pull:
+    def open_pull(self, title: str, head: str, base: str, body: str) -> Pull:
         owner, _, branch = head.rpartition(":")
         tip, base_sha = self.resolve(head), self.resolve(base)
         if any(pull.base_ref == base for pull in self.pulls(head)):

@@ -115,8 +115,8 @@ class Forge(Protocol):
     def deployment_failed(self, sha: str) -> bool:
         """Return True if the newest deployment of a commit failed."""
 
-    def open_pull(self, title: str, head: str, base: str, body: str, *, draft: bool = True) -> Pull:
-        """Open a pull request; ``head`` is ``owner:branch``."""
+    def open_pull(self, title: str, head: str, base: str, body: str) -> Pull:
+        """Open a pull request as a draft; ``head`` is ``owner:branch``."""
 
     def update_pull(self, number: int, body: str) -> Pull:
         """Change the body of a pull request."""

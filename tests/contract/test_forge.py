@@ -86,14 +86,6 @@ def test_a_pull_request_is_found_by_head_base_and_state(at: World, forge: Forge)
     assert (forge.pulls(), [each.state for each in forge.pulls(state="all")]) == ((), ["closed"])
 
 
-def test_every_new_pull_request_becomes_a_draft(at: World, forge: Forge) -> None:
-    at.push()
-    assert not forge.open_pull("chore: bump", f"practice:{BRANCH}", "main", "Why", draft=False).draft
-    assert forge.pull(10).draft
-    said = forge.comments(10)
-    assert [(each.author, each.bot, each.insider) for each in said] == [("github-actions[bot]", True, False)]
-
-
 def test_the_merge_commit_is_known_at_the_second_look(at: World, forge: Forge) -> None:
     sha = at.opened()
     first, second = forge.pull(10), forge.pull(10)

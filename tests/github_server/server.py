@@ -1,15 +1,12 @@
 """The practice forge: a server on this machine that implements the part of GitHub's REST API that a bump uses.
 
-Tests control its settings, the tokens that it accepts, and faults.
+Tests control its settings and the tokens that it accepts.
 """
 
-import json
 import re
-import socket
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -55,31 +52,6 @@ def token_of(request: Request) -> str | None:
     return (login.password if login.type == "basic" else login.token) or ""
 
 
-@dataclass
-class Fault:
-    """A response to the next ``times`` requests that match; status 0 closes the connection instead."""
-
-    method: str
-    path: re.Pattern[str]
-    status: int
-    content: object
-    headers: Mapping[str, str]
-    times: int
-    carried_out: bool
-
-    def matches(self, request: Request) -> bool:
-        return bool(self.times and self.method == request.method and self.path.search(request.path))
-
-    def response(self, request: Request) -> Response:
-        if not self.status:
-            request.environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
-            raise ConnectionResetError
-        response = Response(json.dumps(self.content), self.status, self.headers, content_type="application/json")
-        if request.method == "GET" and self.status == 200:
-            response.add_etag()
-        return response
-
-
 class Forge:
     """A forge that answers on 127.0.0.1 until it is closed; its settings are part of the state."""
 
@@ -92,7 +64,6 @@ class Forge:
         ``forks`` are the bare repositories of other owners.
         """
         self.hub = ServedForge(Store(state), remote, Path("/"), clock, forks)
-        self._faults: list[Fault] = []
         self.tokens: dict[str, Token] = dict(TOKENS)
         with self.hub.store.transaction() as stored:
             self.hub.private = getattr(stored, "private", False)
@@ -122,28 +93,7 @@ class Forge:
         """Accept one more token, until this forge is closed."""
         self.tokens[text] = token
 
-    def fail(
-        self, method: str, path: str, status: int, *, content: Any = None, headers: Mapping[str, str] | None = None,
-        times: int = 1, carried_out: bool = False,
-    ) -> None:  # fmt: skip
-        """Answer so to the next ``times`` requests whose path matches; status 0 closes the connection.
-
-        With ``carried_out`` the request takes effect, and only its answer is lost.
-        """
-        content = {"message": "Server Error"} if content is None else content
-        self._faults.append(Fault(method, re.compile(path), status, content, headers or {}, times, carried_out))
-
     def answer(self, request: Request) -> Response:
-        """Answer one request, unless a fault does."""
-        for fault in self._faults:
-            if fault.matches(request):
-                fault.times -= 1
-                if fault.carried_out:
-                    self._answer(request)
-                return fault.response(request)
-        return self._answer(request)
-
-    def _answer(self, request: Request) -> Response:
         """Answer one request in one transaction of the state, which an error undoes."""
         try:
             with self.hub.store.transaction():
@@ -158,11 +108,6 @@ class Forge:
             return error.get_response()
         except (RunbookError, sqlite3.Error):
             return json_response({"message": "Server Error"}, 500)
-        if request.method == "GET" and response.status_code == 200 and response.is_json:
-            response.add_etag(weak=True)
-            response.make_conditional(request)
-        if response.status_code == 304:
-            response.data = b""
         return response
 
     def _answer_api(self, request: Request) -> Response:

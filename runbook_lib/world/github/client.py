@@ -120,8 +120,8 @@ class GitHub(GitHubConnection):
         states = self.pages(action, path, lambda status: (int(status["id"]), str(status["state"])))
         return bool(states) and max(states)[1] in ("failure", "error")
 
-    def open_pull(self, title: str, head: str, base: str, body: str, *, draft: bool = True) -> Pull:
-        fields = {"title": title, "head": head, "base": base, "body": body, "draft": draft}
+    def open_pull(self, title: str, head: str, base: str, body: str) -> Pull:
+        fields = {"title": title, "head": head, "base": base, "body": body, "draft": True}
         return self.send(f"open a pull request from {head} into {base}", "POST", "/pulls", fields, Pull.of)
 
     def update_pull(self, number: int, body: str) -> Pull:
