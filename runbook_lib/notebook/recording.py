@@ -76,7 +76,7 @@ def notify_of_change(folder: Path) -> str:
     if status is None or event is None or event == _event(before):
         return ""
     bump = {each.name: getattr(status, each.name) for each in fields(Identity)}
-    return notify.notify(event, bump, status.sentence, next_action=commands.text(status.next), links=status.links)
+    return notify.notify(event, bump, status.sentence, commands.text(status.next), status.links)
 
 
 def _event(status: BumpStatus | None) -> Event | None:

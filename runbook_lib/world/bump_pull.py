@@ -154,22 +154,18 @@ def read_state(branch: BumpBranch, github: Forge | None, records: Path | None = 
     state = PullRequestState(branch, github, head_of(branch.checkout, bump), records=records)
     try:
         if pull := find_pull(github, bump, state.head_name):
-            state = refresh(state, github, pull.number)
+            pull = wait_for_head(github, pull.number, None)
+            comments = github.comments(pull.number)
+            refused = bool(refusals(comments, pull.head_sha)) or github.deployment_failed(pull.head_sha)
+            state = replace(
+                state, pull=pull, comments=comments, labellings=github.labellings(pull.number),
+                behind=github.behind(pull.base_ref, pull.head_sha), me=login_of(github), refused=refused,
+            )  # fmt: skip
     except RunbookError as error:
         if bump.publish:
             raise
         return replace(state, problem=str(error))
     return state
-
-
-def refresh(state: PullRequestState, github: Forge, number: int) -> PullRequestState:
-    """Return the state with the pull request read again from GitHub."""
-    pull = wait_for_head(github, number, None)
-    behind = github.behind(pull.base_ref, pull.head_sha)
-    comments, labellings = github.comments(number), github.labellings(number)
-    me = state.me or login_of(github)
-    refused = bool(refusals(comments, pull.head_sha)) or github.deployment_failed(pull.head_sha)
-    return replace(state, pull=pull, comments=comments, labellings=labellings, behind=behind, me=me, refused=refused)
 
 
 def run_of_head(pull: Pull, github: Forge, bump: Bump) -> WorkflowRun | None:

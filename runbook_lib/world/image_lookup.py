@@ -62,9 +62,9 @@ def verify_tag(
         return Check(name, "failed", str(error)), None
     if image is None:
         return Check(name, "failed", f"{registry.name} has no tag {tag}. {newest(registry, tag, family)}"), None
-    existing = _and(image.platforms)
+    existing = " and ".join(sorted(image.platforms))
     if missing := sorted(set(platforms) - image.platforms.keys()):
-        sentence = f"{registry.name}:{tag} exists for {existing}, and not for {_and(missing)}."
+        sentence = f"{registry.name}:{tag} exists for {existing}, and not for {' and '.join(missing)}."
         return Check(name, "failed", f"{sentence} {newest(registry, tag, family)}"), image
     return Check(name, "passed", f"{registry.name}:{tag} is {image.digest}, for {existing}."), image
 
@@ -80,7 +80,3 @@ def newest(registry: Registry, tag: Tag, family: Family) -> str:
     if not alternatives:
         return "It has no tag of this kind."
     return f"Its newest tags are {', '.join(map(str, alternatives[:5]))}: choose one of them, or wait."
-
-
-def _and(names: Iterable[str]) -> str:
-    return " and ".join(sorted(names))

@@ -155,3 +155,5 @@ def test_a_long_output_is_shown_in_part(tmp_path: Path) -> None:
     assert "[… 97972 more lines, in the log]" in output
     assert sum(map(len, output)) < 100_000
     assert "\n50000\n" in (tmp_path / "log").read_text()
+    run(step("sh", "-c", "yes '' | head -c 1000000"), tmp_path, tmp_path / "empty", output.append, ENV)
+    assert (tmp_path / "empty").stat().st_size < 300_000

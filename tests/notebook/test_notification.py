@@ -69,7 +69,7 @@ def test_a_change_of_state_is_heard_once(
 
 def test_secrets_do_not_leave(heard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_TOKEN", "correct-horse-battery")
-    assert not notify("failed", {"tag": "x"}, "Refused correct-horse-battery", links={"a": "b ghp_" + "a" * 36})
+    assert not notify("failed", {"tag": "x"}, "Refused correct-horse-battery", "", {"a": "b ghp_" + "a" * 36})
     (event,) = events(heard)
     assert event["sentence"] == "Refused ***"
     assert "ghp_" not in event["links"]["a"]
@@ -81,5 +81,5 @@ def test_secrets_do_not_leave(heard: Path, monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_a_failing_command_is_a_warning(command: str, warning: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNBOOK_NOTIFY", command)
-    assert warning in notify("ready", {}, "Ready.")
-    assert bool(notify("ready", {}, "Ready.")) == bool(warning)
+    assert warning in notify("ready", {}, "Ready.", "", {})
+    assert bool(notify("ready", {}, "Ready.", "", {})) == bool(warning)

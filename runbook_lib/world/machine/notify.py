@@ -16,23 +16,20 @@ Event = Literal["waiting", "ready", "failed"]
 _LIMIT = 30.0  # seconds
 
 
-def notify(
-    event: Event, bump: Mapping[str, Any], sentence: str, *, next_action: str = "",
-    links: Mapping[str, str] | None = None, env: Mapping[str, str] = os.environ,
-) -> str:  # fmt: skip
+def notify(event: Event, bump: Mapping[str, Any], sentence: str, next_action: str, links: Mapping[str, str]) -> str:
     """Run the user's command, if there is one; return a warning if it failed, else an empty text."""
-    if not (command := env.get(VARIABLE, "").strip()):
+    if not (command := os.environ.get(VARIABLE, "").strip()):
         return ""
     document = {
         "version": 1, "event": event, "bump": dict(bump), "sentence": sentence, "next": next_action,
-        "links": dict(links or {}), "time": stamp(now()),
+        "links": dict(links), "time": stamp(now()),
     }  # fmt: skip
-    redactor = Redactor(env)
+    redactor = Redactor(os.environ)
     try:
         text = json.dumps(redactor.data(document))
         done = subprocess.run(
             shlex.split(command), input=f"{text}\n", text=True, capture_output=True, timeout=_LIMIT, check=False,
-            env=dict(env), start_new_session=True,
+            start_new_session=True,
         )  # fmt: skip
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         return redactor.text(f"The command in {VARIABLE} could not be run: {error}")

@@ -23,8 +23,10 @@ _POLL = 0.2  # seconds
 _CHILD_POLLS = 10  # polls for a command's children to end after it
 _LONGEST_LINE = 64 * 1024
 _PIPE = 1 << 20  # maximum bytes in a pipe after its writer has ended
-LOG_HEAD, LOG_TAIL = 20_000_000, 1000  # bytes from the beginning of a log, and lines from its end
-_SHOWN_HEAD, _SHOWN_TAIL, _SHOWN_WIDTH = 2_000, 30, 400  # lines shown as they come and at the end; characters of each
+#: Characters from the beginning of a log and lines from its end; the same of what is shown, and characters of a line.
+_LOG_HEAD, _LOG_TAIL = 20_000_000, 1000
+_SHOWN_HEAD, _SHOWN_TAIL, _SHOWN_WIDTH = 200_000, 30, 400
+_SHORTEST = 100  # characters that a line counts for at least
 
 
 def complete(
@@ -95,7 +97,7 @@ def run_logged(
         file.flush()
 
     try:
-        with open(log, "ab") as file, _excerpt(append, LOG_HEAD, LOG_TAIL, "lines omitted", len) as write:
+        with open(log, "ab") as file, _excerpt(append, _LOG_HEAD, _LOG_TAIL, "lines omitted") as write:
             write(redact(f"$ {shlex.join(command)}"))
             process = subprocess.Popen(
                 [*wrapper, *command], cwd=root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -127,22 +129,21 @@ def ending(status: int) -> str:
 @contextmanager
 def show_excerpt(show: Callable[[str], object]) -> Iterator[Callable[[str], None]]:
     """Yield a function that shows lines as they come: of very many, the first and the last ones."""
-    notice = "more lines, in the log"
-    with _excerpt(lambda line: show(line[:_SHOWN_WIDTH]), _SHOWN_HEAD, _SHOWN_TAIL, notice, lambda _: 1) as take:
-        yield take
+    with _excerpt(show, _SHOWN_HEAD, _SHOWN_TAIL, "more lines, in the log") as take:
+        yield lambda line: take(line[:_SHOWN_WIDTH])
 
 
 @contextmanager
 def _excerpt(
-    write: Callable[[str], object], budget: int, tail_size: int, notice: str, cost: Callable[[str], int]
+    write: Callable[[str], object], budget: int, tail_size: int, notice: str
 ) -> Iterator[Callable[[str], None]]:
-    """Yield a function that writes lines until their costs exceed the budget; write the last lines at the end."""
+    """Yield a function that writes lines of ``budget`` characters in all, and at the end the last lines."""
     tail = deque[str](maxlen=tail_size)
     count = 0
 
     def take(line: str) -> None:
         nonlocal budget, count
-        budget -= cost(line)
+        budget -= max(len(line), _SHORTEST)
         if budget >= 0:
             write(line)
             return
