@@ -6,7 +6,7 @@
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from runbook_lib.decisions import Decision, Kind
@@ -16,9 +16,8 @@ from runbook_lib.pins.repositories import LaunchScripts
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.recipes import rows as recipes
 from runbook_lib.text.recipes import unit_tests
-from runbook_lib.text.recipes.quarantine import BROKEN, COMMENT, QuarantinedRow, comment_of, gating_scopes
-from runbook_lib.text.recipes.rows import RecipeRow
-from runbook_lib.text.recipes.targets import Target, resolve, target_of
+from runbook_lib.text.recipes.quarantine import BROKEN, COMMENT, QuarantinedRow, comment_above, gating_scopes
+from runbook_lib.text.recipes.rows import RecipeRow, Target, resolve, target_of
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.git.command import GitFailed
 from runbook_lib.world.ports import Forge
@@ -39,7 +38,8 @@ class GatingFiles:
     @cached_property
     def rows(self) -> tuple[RecipeRow, ...]:
         """The rows of the recipes.  Raises CannotTell for a recipe that cannot be read."""
-        return parse_rows({path: text for path, text in self.texts.items() if path.startswith(recipes.FOLDER)})
+        found = (recipes.rows(path, text) for path, text in self.texts.items() if path.startswith(recipes.FOLDER))
+        return tuple(itertools.chain.from_iterable(found))
 
     def rows_of(self, target: Target) -> list[RecipeRow]:
         """Return the rows of a test that gate."""
@@ -73,11 +73,11 @@ def files_of(branch: BumpBranch, targets: Iterable[Target]) -> GatingFiles:
     return GatingFiles(found, branch.bump.repository.tests.skips.get(branch.bump.image_type, ""))
 
 
-def script_target(bump: Bump, job: str, reason: str = "", issue: int = 0) -> Target:
+def script_target(bump: Bump, job: str) -> Target:
     """Return the test of a job that has a launch script."""
     assert bump.repository.tests.scripts is not None
     script, shelf = bump.repository.tests.scripts.paths(job)
-    return Target(job, "", bump.image_type, "", reason, issue, script, shelf)
+    return Target(job, "", bump.image_type, script=script, shelf=shelf)
 
 
 @dataclass(frozen=True)
@@ -119,18 +119,17 @@ def _left_out(path: str, text: str, scripts: LaunchScripts | None) -> Iterator[L
         if scripts.flaky in path.split("/") and text:
             *_, hardware, _, name = path.split("/")
             prefix = "gb200_" if hardware == "gb200" else ""
-            yield LeftOut(f"{prefix}{name.removesuffix('.sh')}", hardware, "", *_commented(text))
+            yield LeftOut(f"{prefix}{name.removesuffix('.sh')}", hardware, "", *_commented(COMMENT.search(text)))
     else:
         for row in recipes.rows(path, text):
             broken = ", ".join(cell.value for cell in row.scopes if cell.value.endswith(BROKEN))
             if broken or row.allow_failure:
                 name, platforms = f"{row.model}/{row.case}", ", ".join(row.platforms)
-                yield LeftOut(name, platforms, broken, *_commented(comment_of(row, text)), soft=not broken)
+                yield LeftOut(name, platforms, broken, *_commented(comment_above(row, text)), soft=not broken)
 
 
-def _commented(text: str) -> tuple[str, int | None]:
+def _commented(match: re.Match[str] | None) -> tuple[str, int | None]:
     """Return reason and issue of a comment."""
-    match = COMMENT.search(text)
     return (match["reason"], int(match["issue"])) if match else ("", None)
 
 
@@ -140,12 +139,15 @@ def resolve_targets(branch: BumpBranch, kind: Kind) -> dict[Target, Decision]:
     Raises Refused for tests that are in no recipe or file on the branch.
     """
     bump = branch.bump
-    decided = {target_of(each, bump.image_type): each for each in bump.decisions.of(kind)}
-    if bump.repository.tests.scripts:
-        decided = {script_target(bump, each.case, each.reason, each.issue): decided[each] for each in decided}
+    decided = {}
+    for decision in bump.decisions.of(kind):
+        target = target_of(decision, bump.image_type)
+        if bump.repository.tests.scripts:
+            target = replace(script_target(bump, target.case), reason=target.reason, issue=target.issue)
+        decided[target] = decision
     cases = [each.case for each in decided if each.has_rows]
     # If no recipe has a case, all are read, to suggest one.
-    rows = parse_rows(recipe_texts(branch, cases) or recipe_texts(branch, cases and ["test_case"]))
+    rows = GatingFiles(recipe_texts(branch, cases) or recipe_texts(branch, cases and ["test_case"])).rows
     resolved = {}
     for target, decision in decided.items():
         if target.has_rows:
@@ -172,11 +174,6 @@ def recipe_texts(branch: BumpBranch, cases: Iterable[str]) -> dict[str, str]:
         return {}
     paths = [path.partition(":")[2] for path in listed.split("\0") if path.endswith((".yaml", ".yml"))]
     return {path: text for path, text in branch.checkout.read(paths, branch.start).items() if text is not None}
-
-
-def parse_rows(texts: Mapping[str, str]) -> tuple[RecipeRow, ...]:
-    """Return the rows of recipes.  Raises CannotTell for a recipe that cannot be read."""
-    return tuple(itertools.chain.from_iterable(itertools.starmap(recipes.rows, texts.items())))
 
 
 def issue_states(github: Forge, entries: Iterable[QuarantinedRow]) -> dict[int | None, str]:

@@ -7,7 +7,7 @@ from runbook_lib.text.yaml_spans import Cell
 
 def row(*scopes, platform="dgx_h100"):
     cells = tuple(Cell(scope, 0, 0, 1) for scope in scopes)
-    return RecipeRow("r.yaml", 1, "gpt", "one", ("dev", "lts"), (platform,), cells)
+    return RecipeRow("r.yaml", 1, "gpt", ("one",), ("dev", "lts"), (platform,), cells)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from runbook_lib.errors import CannotTell, Refused
 from runbook_lib.text.edits import Edit, diff
 from runbook_lib.text.recipes import quarantine
 from runbook_lib.text.recipes import rows as recipes
-from runbook_lib.text.recipes.targets import Target
+from runbook_lib.text.recipes.rows import Target
 from runbook_lib.world.git.blobs import read_objects
 from runbook_lib.world.git.checkout import Checkout
 

@@ -18,7 +18,7 @@ from runbook_lib.failures.failure import Failure
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.finders import BuildArg
 from runbook_lib.text import markdown, sanitize
-from runbook_lib.text.recipes.targets import Target
+from runbook_lib.text.recipes.rows import Target
 from runbook_lib.text.redact import Redactor
 
 PACKAGES = sorted(it.stem for it in ROOT.iterdir() if it.suffix == ".py" or (it / "__init__.py").exists())

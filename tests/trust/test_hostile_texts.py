@@ -26,7 +26,7 @@ from runbook_lib.pins.check import check_pins
 from runbook_lib.record import run_file
 from runbook_lib.text import dockerfile, untrusted_regex, yaml_spans
 from runbook_lib.text.notebook_file import NotebookSource
-from runbook_lib.text.recipes import quarantine, rows, targets
+from runbook_lib.text.recipes import quarantine, rows
 
 #: Seconds of the processor, of which ordinary files take a hundredth: that something ends, not how fast.
 _ENDS = 15.0
@@ -120,7 +120,7 @@ def every_pair(text: str) -> None:
 
 def quarantined(text: str) -> None:
     rows.problems(rows.rows("tests/test_utils/recipes/x.yaml", text))
-    target = targets.target_of(Decision("broken", "gpt/case@dgx_h100", "why"), "dev")
+    target = rows.target_of(Decision("broken", "gpt/case@dgx_h100", "why"), "dev")
     quarantine.mark("tests/test_utils/recipes/x.yaml", text, target, 1)
 
 

@@ -14,7 +14,7 @@ from runbook_lib.text import edits
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.markdown import unlinked
 from runbook_lib.text.recipes import quarantine, unit_tests
-from runbook_lib.text.recipes.targets import Target
+from runbook_lib.text.recipes.rows import Target
 from runbook_lib.world.conditions.commits import BranchTip, Committed
 from runbook_lib.world.conditions.forge import IssueFiled
 from runbook_lib.world.github.models import Issue

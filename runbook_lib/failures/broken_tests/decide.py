@@ -28,7 +28,7 @@ from runbook_lib.model import Question
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text import edits
 from runbook_lib.text.edits import Edit
-from runbook_lib.text.recipes.targets import Target
+from runbook_lib.text.recipes.rows import Target
 from runbook_lib.world.conditions.forge import IssueFiled
 from runbook_lib.world.ports import Forge
 

@@ -14,8 +14,7 @@ from runbook_lib.golden.run_choice import ChosenRun
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.markdown import render, unlinked
 from runbook_lib.text.recipes.quarantine import BROKEN
-from runbook_lib.text.recipes.rows import RecipeRow
-from runbook_lib.text.recipes.targets import Target
+from runbook_lib.text.recipes.rows import RecipeRow, Target
 from runbook_lib.world.conditions.forge import IssueFiled
 from runbook_lib.world.github.models import Issue
 from runbook_lib.world.machine.clock import now

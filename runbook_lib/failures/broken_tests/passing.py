@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from runbook_lib import display
-from runbook_lib.text.recipes.targets import Target
+from runbook_lib.text.recipes.rows import Target
 from runbook_lib.world.github.ci_status import branch_of, platform_of
 from runbook_lib.world.github.models import WorkflowJob
 from runbook_lib.world.ports import Forge

@@ -26,7 +26,7 @@ from runbook_lib.pins.repositories import FUNCTIONAL
 from runbook_lib.text import edits
 from runbook_lib.text.markdown import code, prose
 from runbook_lib.text.recipes import quarantine
-from runbook_lib.text.recipes.targets import Target
+from runbook_lib.text.recipes.rows import Target
 from runbook_lib.world import bump_branch, bump_pull
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.conditions.commits import BranchTip, Pushed

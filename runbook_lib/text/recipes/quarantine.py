@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from runbook_lib.errors import CannotTell, Refused
 from runbook_lib.text.edits import Span, splice
 from runbook_lib.text.recipes import rows as recipes
-from runbook_lib.text.recipes.rows import RecipeRow
-from runbook_lib.text.recipes.targets import Target
+from runbook_lib.text.recipes.rows import RecipeRow, Target
 from runbook_lib.text.yaml_spans import Cell
 
 BROKEN = "-broken"
@@ -34,7 +33,7 @@ COMMENT = re.compile(
 )
 _LINE = re.compile(rf"[ \t]*{COMMENT.pattern}\r?\n?")
 _FOUND = re.compile(rf"(?P<place>[^:\n]*:[0-9]+):[ \t]*{COMMENT.pattern}")
-_FORMER = re.compile(r"(?<![ \t])[ \t]*# was: \[([^][#\n]*)\](?=\r?$)", re.MULTILINE)
+_FORMER = re.compile(r"(?<![ \t])[ \t]*# was: \[([^][#\n]*)\]$")
 #: The beginning of a comment in which people say why they switched a row off.
 _REASON = re.compile(r"#\s*(?:Broken|Disabled|Flaky|Quarantined)\b", re.IGNORECASE)
 
@@ -84,9 +83,11 @@ def mark(recipe: str, text: str, test: Target, issue: int, review: str = "") -> 
     at the quarantine again.  ``issue`` 0 represents an issue that is not filed yet, for previews; it must not be
     written.  Raises Refused for a row that cannot be edited in place.
     """
+    if not issue:
+        mark(recipe, text, test, 1, review)  # raises for a row that could not be edited once the issue is filed
     own = [row for row in recipes.rows(recipe, text) if test.is_of(row)]
     gates = [row for row in own if gating_scopes(row)]
-    off = [] if any(comment_of(row, text) for row in own) else list(filter(switched_off, own))
+    off = [] if any(comment_above(row, text) for row in own) else list(filter(switched_off, own))
     spans: list[Span] = []
     newline = "\r\n" if "\r\n" in text else "\n"
     for row in gates or off:
@@ -94,8 +95,7 @@ def mark(recipe: str, text: str, test: Target, issue: int, review: str = "") -> 
         spans.append((start, start, f"{indent}# Broken: {note(test.reason, issue, review)}{newline}"))
     scopes: dict[RecipeRow, list[str]] = {}
     for row in gates:
-        stop = text.find("\n", row.end)
-        line_end = len(text[:stop].removesuffix("\r")) if stop >= 0 else len(text)
+        line_end = _line_end(text, row.end)
         scopes[row] = [f"{cell.value}{BROKEN}" if gating(cell.value) else cell.value for cell in row.scopes]
         endings = {cell.end: BROKEN for cell in row.scopes if gating(cell.value)}
         endings[line_end] = f"{endings.get(line_end, '')}  # was: [{', '.join(cell.value for cell in row.scopes)}]"
@@ -135,7 +135,7 @@ def unmark(recipe: str, text: str, tests: Sequence[Target]) -> str:
             )
         spans += [(cell.start + len(name), cell.end, "") for cell, name in off.items()]
         scopes[row] = [off.get(cell, cell.value) for cell in row.scopes]
-        if comment := _above(row, text):
+        if comment := comment_above(row, text):
             spans.append((*comment.span(), ""))
         elif off and not former:
             spans += _reasons(row, text)
@@ -171,8 +171,7 @@ def _former(row: RecipeRow, text: str) -> re.Match[str] | None:
     """Find the comment that says what the scopes of a row were, at the end of the line on which they end."""
     if row.key < 0:
         return None
-    stop = text.find("\n", row.end)
-    return _FORMER.search(text, row.end, stop if stop >= 0 else len(text))
+    return _FORMER.search(text, row.end, _line_end(text, row.end))
 
 
 def _reasons(row: RecipeRow, text: str) -> Iterator[Span]:
@@ -194,12 +193,6 @@ def overdue(line: str, today: str) -> str:
         f"{match['place']}: the quarantine was to be reviewed by {match['review']} (issue #{match['issue']}). "
         "Re-enable the test with 06-broken-tests, or write a later date into its comment."
     )
-
-
-def comment_of(row: RecipeRow, text: str) -> str:
-    """Return a row's comment with its issue; empty if there is none."""
-    match = _above(row, text)
-    return match[0] if match else ""
 
 
 def also_covered(row: RecipeRow, tests: Iterable[Target]) -> str:
@@ -227,8 +220,13 @@ def _line_start(text: str, position: int) -> tuple[int, str]:
     return start, line[: len(line) - len(line.lstrip(" \t"))]
 
 
-def _above(row: RecipeRow, text: str) -> re.Match[str] | None:
-    """Find our comment on the line above a row's scope."""
+def _line_end(text: str, position: int) -> int:
+    stop = text.find("\n", position)
+    return len(text[:stop].removesuffix("\r")) if stop >= 0 else len(text)
+
+
+def comment_above(row: RecipeRow, text: str) -> re.Match[str] | None:
+    """Find our comment, as in COMMENT, on the line above a row's scope."""
     if row.key < 0:
         return None
     end, _ = _line_start(text, row.key)
@@ -240,10 +238,9 @@ def quarantined_rows(
 ) -> tuple[tuple[QuarantinedRow, ...], tuple[str, ...]]:
     """Return the rows in quarantine, and sentences about recipes that cannot be read."""
     rows, problems = recipes.read_all(texts)
-    off = [row for row in rows if switched_off(row)]
-    return tuple(QuarantinedRow(row, _issue_of(row, texts[row.recipe] or "", repository)) for row in off), tuple(
-        problems
-    )
+    off = filter(switched_off, rows)
+    found = tuple(QuarantinedRow(row, _issue_of(row, texts[row.recipe] or "", repository)) for row in off)
+    return found, tuple(problems)
 
 
 def _issue_of(row: RecipeRow, text: str, repository: str) -> int | None:

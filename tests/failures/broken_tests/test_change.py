@@ -5,8 +5,7 @@ import pytest
 from runbook_lib.errors import Refused
 from runbook_lib.failures.broken_tests.change import QuarantineChange
 from runbook_lib.failures.quarantines import GatingFiles
-from runbook_lib.text.recipes.rows import FOLDER
-from runbook_lib.text.recipes.targets import Target
+from runbook_lib.text.recipes.rows import FOLDER, Target
 from runbook_lib.world.conditions.forge import IssueFiled
 
 H100, A100 = (Target("x", platform, "dev", "gpt", "it hangs") for platform in ("dgx_h100", "dgx_a100"))

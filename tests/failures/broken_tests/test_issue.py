@@ -10,7 +10,7 @@ from runbook_lib.failures.broken_tests.issue import choose, marker, of_failure, 
 from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.failures.failure import Failure
 from runbook_lib.pins.bump import Bump
-from runbook_lib.text.recipes.targets import Target
+from runbook_lib.text.recipes.rows import Target
 from runbook_lib.world.conditions.forge import IssueFiled
 from runbook_lib.world.github.models import Issue
 

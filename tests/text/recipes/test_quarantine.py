@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from runbook_lib.errors import Refused
 from runbook_lib.text.recipes.quarantine import also_covered, gating, mark, quarantined_rows, unmark
-from runbook_lib.text.recipes.rows import FOLDER, rows
-from runbook_lib.text.recipes.targets import Target
+from runbook_lib.text.recipes.rows import FOLDER, Target, rows
 
 HEAD = "spec:\n  model: gpt\nproducts:\n  - test_case: [x]\n    products:\n"
 ROW = "      - environment: [dev]\n        scope: [mr, mr-github]\n        platforms: [dgx_h100]\n"
@@ -114,11 +113,12 @@ def test_flaky_does_not_say_what_it_replaced() -> None:
         '[{X, scope: ["m\\x72"]}]',
     ],
 )  # fmt: skip
-def test_a_row_that_cannot_be_edited_in_place_is_refused(body: str) -> None:
+@pytest.mark.parametrize("issue", [0, 7])
+def test_a_row_that_cannot_be_edited_in_place_is_refused(body: str, issue: int) -> None:
     products = body.replace("X", "environment: [dev], platforms: [dgx_h100]")
     text = f"spec: {{model: gpt, scope: [mr]}}\nproducts:\n  - test_case: [x]\n    products: {products}\n"
     with pytest.raises(Refused, match="by hand"):
-        mark("r.yaml", text, X, 7)
+        mark("r.yaml", text, X, issue)
 
 
 def test_a_row_is_marked_with_all_that_it_covers() -> None:

@@ -4,8 +4,7 @@ import pytest
 
 from runbook_lib.decisions import Decision
 from runbook_lib.errors import Refused
-from runbook_lib.text.recipes.rows import RecipeRow, rows
-from runbook_lib.text.recipes.targets import Target, resolve, target_of
+from runbook_lib.text.recipes.rows import RecipeRow, Target, resolve, rows, target_of
 
 
 def rows_on(*platforms: str) -> list[RecipeRow]:
