@@ -26,6 +26,8 @@ _MAX_RUNS = 15
 _QUEUE = re.compile(r"gh-readonly-queue/.+/pr-(?P<number>[0-9]{1,9})-[0-9a-f]+")
 _PULL = re.compile(branch_of(0).replace("0", "(?P<number>[0-9]{1,9})"))
 
+#: A job in a run.
+Tested = tuple[WorkflowRun, WorkflowJob]
 Listed = Callable[[WorkflowRun], Sequence[WorkflowJob]]
 Diagnosis = Callable[[int, Sequence[WorkflowJob], Sequence[WorkflowJob]], Sequence[Failure]]
 
@@ -64,18 +66,18 @@ class Comparison:
 
     def _result(self, job: WorkflowJob, failure: Failure, runs: Sequence[WorkflowRun], listed: Listed) -> BaseResult:
         """Read other runs, the newest first, until they prove something about a failed job."""
-        failing: list[tuple[WorkflowRun, WorkflowJob]] = []
+        found: list[Tested] = []
         for run in runs:
             same = _jobs_of(job, listed(run))
             conclusions = {other.conclusion for other in same}
             if conclusions == {"success"}:
-                return self._not_failing(failure, failing, (run, same[0]))
+                return self._not_failing(failure, [*found, (run, same[0])])
             if conclusions and conclusions <= BAD:
-                failing.append((run, same[0]))
-                changes = {_change(run) for run, _ in failing}
+                found.append((run, same[0]))
+                changes = {_change(run) for run, _ in found}
                 if "" in changes or len(changes) > 1:  # on the base branch, which is no change, or with two changes
-                    return self._failing(failure, failing, listed)
-        return self._not_failing(failure, failing)
+                    return self._failing(failure, found, listed)
+        return self._not_failing(failure, found)
 
     def _other_runs(self) -> list[WorkflowRun]:
         """Return the finished runs of the same workflow that are evidence, the newest first."""
@@ -105,9 +107,7 @@ class Comparison:
                 return ()
         return self.github.jobs(run.id)
 
-    def _failing(
-        self, failure: Failure, failing: Sequence[tuple[WorkflowRun, WorkflowJob]], listed: Listed
-    ) -> BaseResult:
+    def _failing(self, failure: Failure, failing: Sequence[Tested], listed: Listed) -> BaseResult:
         """Return the result of a job that fails elsewhere, too, if it fails there for the same reason."""
         places = []
         for run, job in failing:
@@ -118,21 +118,16 @@ class Comparison:
         sentence = f"already failing on {self.base}: the job fails in {' and in '.join(places)}"
         return BaseResult("failing", sentence, failing[0][1].url)
 
-    def _not_failing(
-        self, failure: Failure, failing: Sequence[tuple[WorkflowRun, WorkflowJob]],
-        passing: tuple[WorkflowRun, WorkflowJob] | None = None,
-    ) -> BaseResult:  # fmt: skip
-        """Return the result of a job that is not known to fail elsewhere."""
+    def _not_failing(self, failure: Failure, found: Sequence[Tested]) -> BaseResult:
+        """Return the result of a job that is not known to fail elsewhere; if it passed, it did so last."""
         decides = f"a run of it on {self.base} would decide"
-        places = [f"fails in {self._describe(run)}" for run, _ in failing]
-        if passing:
-            places.append(f"passes in {self._describe(passing[0])}")
-        if not places:
+        if not found:
             days = display.count(MAX_AGE.days, "day")
             sentence = f"unknown: no run into {self.base} of the {days} before this one has tested the job; {decides}"
             return BaseResult("unknown", sentence)
-        ended, url = f"the job {' and '.join(places)}", (*failing, *filter(None, [passing]))[0][1].url
-        if failing:
+        places = [f"{'fails' if job.conclusion in BAD else 'passes'} in {self._describe(run)}" for run, job in found]
+        ended, url = f"the job {' and '.join(places)}", found[0][1].url
+        if found[0][1].conclusion in BAD:
             return BaseResult("unknown", f"unknown: {ended}; {decides}", url)
         if failure.kind == "flaky infrastructure":
             sentence = f"unknown: {ended}, and here the infrastructure failed; a rerun would decide"

@@ -86,8 +86,7 @@ def diagnose_run(
 
 def causes(github: Forge, requested: RequestedRun) -> tuple[Failure, ...]:
     """Return the cause of each failed job of a run, sorted by name, without comparing with the base branch."""
-    jobs, chosen = _chosen(github, requested)
-    return _diagnose(github, requested.run.id, jobs, chosen)
+    return _diagnose(github, requested.run.id, *_chosen(github, requested))
 
 
 def _chosen(github: Forge, requested: RequestedRun) -> tuple[Sequence[WorkflowJob], list[WorkflowJob]]:
@@ -107,11 +106,9 @@ def _diagnose(
     logs = []
     for job in chosen:
         failed_job = FailedJob(job.name, job.url, job.conclusion, job.failed_steps)
-        job_logs = JobLogs(failed_job, log=github.log(job.id))
+        logs.append(JobLogs(failed_job, log=github.log(job.id)))
         if upload := artifacts.get(job.id):
-            artifact = github.artifact(upload.id)
-            job_logs = replace(job_logs, artifact=artifact, size=upload.size, expired=upload.expired)
-        logs.append(job_logs)
+            logs[-1] = replace(logs[-1], artifact=github.artifact(upload.id), size=upload.size)
     return read_logs.diagnose_all(logs)
 
 
@@ -124,11 +121,9 @@ def diagnose_pipeline(source: GoldenSource, base: str, base_commit: str) -> tupl
     uploads = {match.jobs[0].id: match.upload for match in source.matches}
     logs = []
     for job in jobs:
-        upload, trace = uploads.get(job.id), gitlab.log(job.id)
-        if upload:
-            logs.append(JobLogs(FailedJob(job.name), source.download(upload), upload.size, upload.expired, trace))
-        else:
-            logs.append(JobLogs(FailedJob(job.name), log=trace))
+        logs.append(JobLogs(FailedJob(job.name), log=gitlab.log(job.id)))
+        if upload := uploads.get(job.id):
+            logs[-1] = replace(logs[-1], artifact=gitlab.artifact(upload.id), size=upload.size)
     failures = read_logs.diagnose_all(logs)
     place = f"{base} at {base_commit[:10]}"
     finished = [pipeline for pipeline in gitlab.pipelines(base_commit) if pipeline.status in ("success", "failed")]

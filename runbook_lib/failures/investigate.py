@@ -13,7 +13,7 @@ from runbook_lib.golden import ci_runs
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import join_first
-from runbook_lib.text.recipes.ci_selection import WORKFLOW_FILE, select_tests
+from runbook_lib.text.recipes.ci_selection import WORKFLOW_FILE, describe_selection
 from runbook_lib.world.git.checkout import Checkout, slug_of
 from runbook_lib.world.github import ci_status
 from runbook_lib.world.github.models import Pull, WorkflowRun
@@ -167,6 +167,6 @@ def _selection(checkout: Checkout, github: Forge, pull: Pull, run: WorkflowRun) 
         if not workflow:
             return f"unknown: {WORKFLOW_FILE} does not exist"
         labels = ci_status.labels_at(pull.labels, github.labellings(pull.number), run.created)
-        return select_tests(labels, workflow).sentence
+        return describe_selection(labels, workflow)
     except CannotTell as error:
         return f"unknown: {error}"

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from runbook_lib.failures.log_lines import clean, failed_test, inner_time, parts, split, without_colours
 from runbook_lib.failures.log_summary import DRIFT, QUOTED, SHOWN, Finding, LogSummary, MetricComparison
-from runbook_lib.failures.patterns import MILD, NOISE, LogPattern, literals, rule_of
+from runbook_lib.failures.patterns import CONFIDENT, MILD, NOISE, LogPattern, literal_starts, rule_of
 from runbook_lib.failures.traceback_reader import MAX_ENTRIES, LogLine, TracebackReader
 
 LONGEST = 64 * 1024  # bytes of a line that are read
@@ -112,7 +112,7 @@ class Scanner:
         block = without_colours(block)
         self._block = block
         position = 0
-        starts = iter(literals().starts(block))
+        starts = literal_starts(block)
         start = next(starts, None)
         while self._reader.is_open or start is not None:
             begin = position
@@ -183,7 +183,7 @@ class Scanner:
             self._note_progress(raw)
 
     def _has_evidence(self) -> bool:
-        explained = any(match.pattern and match.pattern.explains for match in self._matches.values())
+        explained = any(match.pattern and match.pattern.confidence >= CONFIDENT for match in self._matches.values())
         return bool(explained or self._reader.found or self._tests)
 
     def _lines_before(self, count: int) -> list[str]:

@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib import import_module, resources
@@ -66,11 +66,6 @@ class LogPattern:
     def literals(self) -> tuple[bytes, ...]:
         """Strings at least one of which is in every line that the rule matches."""
         return literals_of(self.pattern)
-
-    @property
-    def explains(self) -> bool:
-        """Return True if a match is more than a consequence."""
-        return self.confidence >= CONFIDENT
 
 
 def read_table(name: str) -> dict[str, Any]:
@@ -157,7 +152,6 @@ def _shortest(texts: set[str]) -> int:
 
 
 _TABLE = read_table("rules.toml")
-CLASSES: Mapping[str, str] = {entry["name"]: entry["description"] for entry in _TABLE["class"]}
 ADVICE: Mapping[str, str] = {entry["name"]: entry["advice"] for entry in _TABLE["class"]}
 #: All rules; the first that matches a line explains most.
 LINES = tuple(sorted(map(_read_pattern, _TABLE["rule"]), key=lambda pattern: -pattern.tier))
@@ -180,36 +174,28 @@ _STRUCTURE = (
 )  # fmt: skip
 
 
-class _Literals:
-    """The literals of all rules in one automaton."""
-
-    def __init__(self) -> None:
-        rules: dict[bytes, list[LogPattern]] = {literal.encode(): [] for literal in _STRUCTURE}
-        for pattern in LINES:
-            for literal in pattern.literals:
-                rules.setdefault(literal, []).append(pattern)
-        self.texts = tuple(rules)
-        self._rules = tuple(rules.values())
-        self._search = ahocorasick_rs.BytesAhoCorasick(self.texts, implementation=ahocorasick_rs.Implementation.DFA)
-
-    def starts(self, data: bytes) -> Sequence[int]:
-        """Return the start offsets of non-overlapping literals."""
-        return [start for _, start, _ in self._search.find_matches_as_indexes(data)]
-
-    def rules_of(self, line: bytes) -> list[LogPattern]:
-        """Return the rules that may match a line, the most explanatory first."""
-        hits = {index for index, _, _ in self._search.find_matches_as_indexes(line, overlapping=True)}
-        rules = {rule.id: rule for index in hits for rule in self._rules[index]}
-        return sorted(rules.values(), key=_RANKING.__getitem__)
-
-
-_RANKING = {pattern: number for number, pattern in enumerate(LINES)}
-
-
 @cache
-def literals() -> _Literals:
-    """Return the automaton, built on first use."""
-    return _Literals()
+def _automaton() -> tuple[ahocorasick_rs.BytesAhoCorasick, Sequence[Sequence[int]]]:
+    """Return the automaton of all literals, built on first use, and for each literal the positions in LINES."""
+    rules: dict[bytes, list[int]] = {literal.encode(): [] for literal in _STRUCTURE}
+    for number, pattern in enumerate(LINES):
+        for literal in pattern.literals:
+            rules.setdefault(literal, []).append(number)
+    search = ahocorasick_rs.BytesAhoCorasick(tuple(rules), implementation=ahocorasick_rs.Implementation.DFA)
+    return search, tuple(rules.values())
+
+
+def literal_starts(data: bytes) -> Iterator[int]:
+    """Yield the start offsets of non-overlapping literals."""
+    search, _ = _automaton()
+    return (start for _, start, _ in search.find_matches_as_indexes(data))
+
+
+def possible_rules(line: bytes) -> list[LogPattern]:
+    """Return the rules that may match a line, the most explanatory first."""
+    search, rules = _automaton()
+    found = {literal for literal, _, _ in search.find_matches_as_indexes(line, overlapping=True)}
+    return [LINES[number] for number in sorted({number for literal in found for number in rules[literal]})]
 
 
 def by_words(text: str, tier: float = GENERIC) -> LogPattern | None:
@@ -226,7 +212,7 @@ def rule_of(line: str, before: Callable[[], Sequence[str]]) -> LogPattern | None
     The words of an error say more than the rules for anything that looks like one, but not if it is a consequence.
     """
     generic: LogPattern | None = None
-    for rule in literals().rules_of(line.encode("utf-8", "replace")):
+    for rule in possible_rules(line.encode("utf-8", "replace")):
         if rule.regex.search(line) and (rule.context is None or any(map(rule.context.search, before()))):
             if rule.tier > GENERIC or rule.kind != "program error":
                 return rule if generic is None or rule.tier <= 0 else generic

@@ -10,17 +10,16 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from runbook_lib.decisions import Decision, Kind
-from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.errors import Refused
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import LaunchScripts
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.recipes import rows as recipes
 from runbook_lib.text.recipes import unit_tests
-from runbook_lib.text.recipes.quarantine import BROKEN, COMMENT, QuarantinedRow, comment_above, gating_scopes
+from runbook_lib.text.recipes.quarantine import BROKEN, COMMENT, comment_above, gating_scopes
 from runbook_lib.text.recipes.rows import RecipeRow, Target, resolve, target_of
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.git.command import GitFailed
-from runbook_lib.world.ports import Forge
 
 UNIT_TESTS = "tests/unit_tests"
 _UNIT_TEST = re.compile(rf"{UNIT_TESTS}/[\w./-]{{1,300}}\.py")
@@ -124,8 +123,8 @@ def _left_out(path: str, text: str, scripts: LaunchScripts | None) -> Iterator[L
         for row in recipes.rows(path, text):
             broken = ", ".join(cell.value for cell in row.scopes if cell.value.endswith(BROKEN))
             if broken or row.allow_failure:
-                name, platforms = f"{row.model}/{row.case}", ", ".join(row.platforms)
-                yield LeftOut(name, platforms, broken, *_commented(comment_above(row, text)), soft=not broken)
+                platforms = ", ".join(row.platforms)
+                yield LeftOut(row.test, platforms, broken, *_commented(comment_above(row, text)), soft=not broken)
 
 
 def _commented(match: re.Match[str] | None) -> tuple[str, int | None]:
@@ -174,15 +173,3 @@ def recipe_texts(branch: BumpBranch, cases: Iterable[str]) -> dict[str, str]:
         return {}
     paths = [path.partition(":")[2] for path in listed.split("\0") if path.endswith((".yaml", ".yml"))]
     return {path: text for path, text in branch.checkout.read(paths, branch.start).items() if text is not None}
-
-
-def issue_states(github: Forge, entries: Iterable[QuarantinedRow]) -> dict[int | None, str]:
-    """Return the state of each issue named in quarantined rows, or why it is unknown."""
-    states: dict[int | None, str] = {}
-    for number in sorted({entry.issue for entry in entries if entry.issue}):
-        try:
-            issue = github.issue(number)
-            states[number] = "a pull request" if issue.is_pull else issue.state
-        except RunbookError as error:
-            states[number] = f"cannot be read: {error}"
-    return states

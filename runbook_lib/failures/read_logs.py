@@ -56,7 +56,6 @@ class JobLogs(Generic[File]):
     job: FailedJob
     artifact: File | None = None
     size: int = 0
-    expired: bool = False
     log: File | None = None
 
 
@@ -110,7 +109,7 @@ def diagnose_all(jobs: Sequence[JobLogs[FileInParts]]) -> tuple[Failure, ...]:
     for logs in jobs:
         artifact = parser.share(logs.artifact) if logs.artifact else None
         log = parser.share(logs.log) if logs.log else None
-        asked.append((JobLogs(logs.job, artifact, logs.size, logs.expired, log), hide))
+        asked.append((JobLogs(logs.job, artifact, logs.size, log), hide))
     found = parser.each(asked, [logs.job.name for logs in jobs])
     failures = []
     for logs, failure in zip(jobs, found, strict=True):
@@ -159,9 +158,7 @@ def _diagnose(item: tuple[JobLogs[SharedFile], Callable[[str], str]]) -> Failure
             own = [_own_log(log, complete=not asked.artifact)]
     if diagnose.is_settled(job, own):
         return diagnose.conclude(job, own, hide)
-    if asked.expired:
-        problems.append("The job's artifact has expired. Run the job again to get its logs.")
-    elif asked.artifact:
+    if asked.artifact:
         first = own[0].first_rank if own else None
         with _noting(problems, "The job's artifact"):
             of_ranks = _read(job, _archive_logs(Archive(asked.artifact, asked.size)), first and first[1])

@@ -13,68 +13,9 @@ from test_golden_step import step05
 from runbook_lib.bump import after_merge
 from runbook_lib.bump.after_merge import MergeFacts
 from runbook_lib.bump.run import carry_out
-from runbook_lib.text.recipes.quarantine import quarantined_rows
 from runbook_lib.world.ports import World as Outside
 
 RECIPE = "tests/test_utils/recipes/h100/gpt.yaml"
-REPO = "owner/name"
-
-# -- which issue a comment names -----------------------------------------------------------------------------------
-
-
-def rows(body: str) -> list[tuple[str, int | None]]:
-    text = f"spec: {{model: gpt}}\nproducts:\n{body}"
-    found, odd = quarantined_rows({RECIPE: text}, REPO)
-    assert odd == ()
-    return [(it.test, it.issue) for it in found]
-
-
-def entry(scope: str, *, above: str = "", before: str = "", case: str = "a") -> str:
-    return (
-        f"{before}  - test_case: [{case}]\n    products:\n      - environment: [dev]\n{above}        scope: {scope}\n"
-        "        platforms: [dgx_h100]\n"
-    )
-
-
-COMMENTED_OUT = "  # - test_case: [a]\n  #   products:\n  #     - scope: [mr-broken]\n"
-
-
-@pytest.mark.parametrize("body", ["", entry("[mr]"), entry("[mr, flaky]"), entry("[deprecated]"), COMMENTED_OUT])
-def test_tests_that_ci_runs_are_not_listed(body: str) -> None:
-    assert rows(body) == []
-
-
-@pytest.mark.parametrize(
-    ("body", "issue"),
-    [
-        (entry("[mr-broken]"), None),
-        (entry("[flaky]"), None),
-        (entry("[mr-github-temp-disabled]"), None),
-        (entry("[mr-broken] # hangs"), None),
-        (entry("[mr-broken] # hangs: #12"), 12),
-        (entry("[mr-broken]", above="        # Broken: it hangs — see issue #12.\n"), 12),
-        (entry("[mr-broken]", above="        # Broken: it hangs\n        # since #12\n"), 12),
-        (entry("[mr-broken] # see owner/name#12"), 12),
-        (entry("[mr-broken] # see other/name#12"), None),
-        (entry("[mr-broken] # https://github.com/owner/name/issues/12"), 12),
-        (entry("[mr-broken]", before="  # Broken, see #12\n"), 12),
-        (entry("[mr-broken]", before="  #######\n  # - test_case: [x]\n  #   products: # hang: #12\n"), None),
-        (entry("[mr]", case="b").rstrip("\n") + " # is fine: #12\n" + entry("[mr-broken]"), None),
-        (entry("\n          - mr-broken # hangs: #12"), 12),
-        (entry("[mr-broken]").rstrip("\n") + " # hang: #12\n", 12),
-        (entry("[mr-broken]") + entry("[mr]", case="b", before="  # hang: #12\n"), None),
-        (entry("[mr-broken]") + "        # - environment: [lts] # hang: #12\n", None),
-    ],
-)  # fmt: skip
-def test_the_issue_that_a_comment_names(body: str, issue: int | None) -> None:
-    assert [found for test, found in rows(body) if test == "gpt/a"] == [issue]
-
-
-def test_an_unreadable_recipe_is_reported() -> None:
-    found, odd = quarantined_rows({RECIPE: "a: [", "other.yaml": None}, REPO)
-    assert found == ()
-    assert RECIPE in odd[0]
-
 
 # -- after the merge -----------------------------------------------------------------------------------------------
 
@@ -118,7 +59,7 @@ def test_without_a_tag_branches_and_quarantines_are_shown(at: World) -> None:
     found = look(at, tag="")
     assert (found.merged, found.runs) == ("", ())
     assert {row["branch"]: row["state"] for row in found.branches} == {"dev": "out of sync", "core_r0.1.0": "in sync"}
-    assert [test.entry.test for test in found.quarantines.tests] == ["gpt/gpt3_mcore_te_tp8_pp1_fp8"]
+    assert [test.row.test for test in found.quarantines.tests] == ["gpt/gpt3_mcore_te_tp8_pp1_fp8"]
     assert outcome(at)[0] == "done"
     assert (at.state(), at.effects()) == (before, [])
 
@@ -216,7 +157,7 @@ def test_open_quarantines_with_the_state_of_their_issues(at: World) -> None:
 
     def shown() -> str:
         (test,) = look(at, tag="").quarantines.tests
-        return f"#{test.entry.issue} {test.state}"
+        return test.tracker
 
     assert shown() == f"#{issue.number} open"
     at.forge.close(issue.number)

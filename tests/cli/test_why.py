@@ -47,7 +47,7 @@ def test_what_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_the_classes_are_documented() -> None:
-    from runbook_lib.failures.patterns import CLASSES
+    from runbook_lib.failures.patterns import ADVICE
 
     text = (Path(__file__).parents[2] / "docs" / "root-causes.md").read_text()
-    assert not [name for name in CLASSES if f"| {name} |" not in text]
+    assert not [name for name in ADVICE if f"| {name} |" not in text]

@@ -2,6 +2,7 @@
 
 import io
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,9 +46,7 @@ def artifact(store: stores.Store, texts: Texts, number: int = 1, job: FailedJob 
 
 def with_log(store: stores.Store, asked: JobLogs, text: str, number: int = 99) -> JobLogs:
     store.contents[number] = text.encode()
-    return JobLogs(
-        asked.job, asked.artifact, asked.size, asked.expired, stores.remote(f"{store.forge}/{number}", store)
-    )
+    return replace(asked, log=stores.remote(f"{store.forge}/{number}", store))
 
 
 def find(store: stores.Store | None, *asked: JobLogs) -> tuple[Failure, ...]:
@@ -73,7 +72,7 @@ def test_an_artifact_without_logs(store: stores.Store, texts: Texts) -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (JobLogs(JOB, stores.remote("http://127.0.0.1:9/1"), expired=True), "has expired"),
+        (JobLogs(JOB, stores.remote("http://127.0.0.1:9/1")), "could not be read"),
         (JobLogs(JOB, log=stores.remote("http://127.0.0.1:9/1")), "could not be read"),
     ],
 )
@@ -93,9 +92,10 @@ def test_deleted_logs(store: stores.Store, status: int) -> None:
 
 
 def test_an_expired_artifact_leaves_the_jobs_log(store: stores.Store) -> None:
-    (found,) = find(store, with_log(store, JobLogs(JOB, expired=True), CAUSE))
+    expired = JobLogs(JOB, stores.remote(f"{store.forge}/1", store), 1_000_000)
+    (found,) = find(store, with_log(store, expired, CAUSE + "talk\n" * 120_000))
     assert "the cause" in found.cause
-    assert "has expired" in found.details["problem"]
+    assert "artifact is unavailable" in found.details["problem"]
 
 
 @pytest.mark.parametrize("data", [b"", b"no zip", stores.packed({"a.log": b"x" * 999})[:-30]])

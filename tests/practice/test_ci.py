@@ -9,7 +9,7 @@ from runbook_lib.practice import ci, seed
 from runbook_lib.practice.git import BareRepository, read_texts
 from runbook_lib.practice.store import scripted
 from runbook_lib.text.recipes import rows
-from runbook_lib.text.recipes.ci_selection import WORKFLOW_FILE, select_tests
+from runbook_lib.text.recipes.ci_selection import WORKFLOW_FILE, describe_selection
 from runbook_lib.world.git.blobs import read_blobs
 
 OLD = seed.main()
@@ -44,8 +44,9 @@ def test_the_workflow_has_the_real_ones_name_and_decides_like_it(megatron_lm: Pa
     assert f"name: {ci.WORKFLOW}\n" in blob[1]
     scopes = {"L0": "mr-github-slim", "L1": "mr-github"}
     for labels in ((), ("Run functional tests",), ("Run tests", "bug"), ("container::lts",)):
-        real, tier = select_tests(labels, blob[1]), replace(BUMP, labels=labels).tier
-        assert (scopes[real.scope], not real.lightweight) == (tier["scope"], tier.get("compares", True)), labels
+        real, tier = describe_selection(labels, blob[1]), replace(BUMP, labels=labels).tier
+        scope = scopes[real.removeprefix("scope ")[:2]]
+        assert (scope, "not compared" not in real) == (tier["scope"], tier.get("compares", True)), labels
 
 
 # -- what becomes of them -------------------------------------------------------------------------------------------

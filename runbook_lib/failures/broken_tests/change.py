@@ -160,4 +160,4 @@ def commit_message(title: str, issues: Mapping[Target, int], reenabled: Sequence
 
 
 def _named(test: Target) -> dict[str, object]:
-    return {"test": f"{test.name}@{test.platform}", "reason": test.reason}
+    return {"test": test.subject, "reason": test.reason}

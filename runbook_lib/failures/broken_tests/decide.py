@@ -142,12 +142,15 @@ def open_jobs(
 
 
 @dataclass(frozen=True)
-class NamedTests:
-    """What a person decided: ``change`` the tests, and ``rerun`` tests; ``quarantined`` are in quarantine already.
+class RunFailures:
+    """The failures of a run, the searches for the change in the image, and what a person decided.
 
-    ``passing`` are the runs of re-enabled tests, and ``used`` the decisions, bound to these failures.
+    That is to ``change`` tests, and to ``rerun`` tests; ``quarantined`` are in quarantine already.  ``passing`` are the
+    runs of re-enabled tests, and ``used`` the decisions, bound to these failures.
     """
 
+    triage: Triage
+    searches: ImageSearches
     change: QuarantineChange
     quarantined: tuple[Target, ...] = ()
     rerun: tuple[Target, ...] = ()
@@ -164,7 +167,7 @@ class NamedTests:
         return view + passing.show(self.passing) + display.notes(self.warnings, title="Warnings")
 
 
-def decide(failures: Triage, searches: ImageSearches) -> NamedTests:
+def decide(failures: Triage, searches: ImageSearches) -> RunFailures:
     """Read the rows and the issue of each test that a person decided on.
 
     A decision counts for the failure that it was made on.  Checks the names even without a run.  Raises Refused for a
@@ -177,7 +180,7 @@ def decide(failures: Triage, searches: ImageSearches) -> NamedTests:
     files = quarantines.files_of(branch, [*broken, *reenable])
     github, pull = run.pull_request.github, run.pull_request.pull
     if run.source is None or github is None:
-        return NamedTests(QuarantineChange(files, {}))
+        return RunFailures(failures, searches, QuarantineChange(files, {}))
     issues: dict[Target, IssueFiled] = {}
     quarantined, again, warnings, used = list[Target](), list[Target](), list[str](), list[Decision]()
     for target, decision in (broken | rerun).items():
@@ -200,7 +203,7 @@ def decide(failures: Triage, searches: ImageSearches) -> NamedTests:
         warnings += [*_warnings(target, job, run), *filter(None, [warning])]
         row = next(filter(target.is_of, files.rows), None)
         found = {"Image": f"{searches.tag or 'unknown'} → {run.bump.tag}"}
-        if search := searches.results.get(f"{target.name}@{target.platform}"):
+        if search := searches.results.get(target.subject):
             found["Change in the image"] = search
         issues[target] = tracking.of_failure(github, target, job, run, row, known, **found)
     used += filter(None, (on(decision, Seen(digest(str(target)))) for target, decision in reenable.items()))
@@ -211,7 +214,7 @@ def decide(failures: Triage, searches: ImageSearches) -> NamedTests:
     elif change.edits:
         used.append(whole_row)
     ran = passing.look(github, [pull.number] if pull else [], reenable)
-    return NamedTests(change, tuple(quarantined), tuple(again), tuple(warnings), tuple(used), ran)
+    return RunFailures(failures, searches, change, tuple(quarantined), tuple(again), tuple(warnings), tuple(used), ran)
 
 
 def _warnings(target: Target, job: DiagnosedJob, run: ChosenRun) -> Iterator[str]:
@@ -244,27 +247,30 @@ def _may_leave_out(job: DiagnosedJob) -> bool:
     return job.on_base.state == "failing" or job.failure.retry
 
 
-def open_tests(failures: Triage, decisions: NamedTests) -> dict[str, DiagnosedJob]:
+def open_tests(found: RunFailures) -> dict[str, DiagnosedJob]:
     """Return the failed tests that nobody has decided, as decisions name them; without numerical regressions."""
-    decided = {target.name for target in (*decisions.change.issues, *decisions.quarantined, *decisions.rerun)}
+    decided = {target.subject for target in (*found.change.issues, *found.quarantined, *found.rerun)}
     tests: dict[str, DiagnosedJob] = {}
-    for job in failures.jobs:
-        for target in targets_of(job, failures.run.bump):
-            if target.name in decided:
-                continue
-            if target.script:
-                tests |= {target.name: job} if target.script in failures.files.texts and _may_leave_out(job) else {}
-            elif target.is_unit_test:
-                tests |= {target.name: job} if job.failure.kind == "unit tests" else {}
-            elif job.failure.kind in _PROPOSED:
-                for row in failures.files.rows_of(target):
-                    names = [name for name in row.platforms if target.platform in ("", name)]
-                    tests |= {f"{target.name}@{name}": job for name in names}
+    for job in found.triage.jobs:
+        for target in targets_of(job, found.triage.run.bump):
+            tests |= {name: job for name in _proposed(target, job, found.triage.files) if name not in decided}
     return tests
 
 
-def questions(tests: Mapping[str, DiagnosedJob], searches: ImageSearches, run: ChosenRun) -> tuple[Question, ...]:
+def _proposed(target: Target, job: DiagnosedJob, files: GatingFiles) -> list[str]:
+    """Return a failed test, as decisions name it on each of its platforms, if it may be called broken."""
+    if target.script:
+        return [target.subject] if target.script in files.texts and _may_leave_out(job) else []
+    if target.is_unit_test:
+        return [target.subject] if job.failure.kind == "unit tests" else []
+    rows = files.rows_of(target) if job.failure.kind in _PROPOSED else ()
+    platforms = itertools.chain.from_iterable(row.platforms for row in rows)
+    return [f"{target.name}@{name}" for name in platforms if target.platform in ("", name)]
+
+
+def questions(found: RunFailures, tests: Mapping[str, DiagnosedJob]) -> tuple[Question, ...]:
     """Return a question for each open test, with the cause, or the failure on the base branch, as suggested reason."""
+    run, searches = found.triage.run, found.searches
     asked = []
     for test, job in tests.items():
         cause, search = job.failure.cause, ""

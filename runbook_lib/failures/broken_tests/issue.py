@@ -39,7 +39,7 @@ def review_date() -> str:
 
 def marker(test: Target) -> str:
     """Return the comment that identifies the test in an issue filed by this tool."""
-    name = re.sub(r"[^\w.+/@:-]", "", f"{test.name}@{test.platform}")
+    name = re.sub(r"[^\w.+/@:-]", "", test.subject)
     return f"<!-- base-image-runbook:broken {name} -->"
 
 

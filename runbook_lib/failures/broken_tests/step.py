@@ -13,13 +13,12 @@ from runbook_lib.checks import Evidence, Next
 from runbook_lib.failures import quarantines
 from runbook_lib.failures.broken_tests import decide, survey
 from runbook_lib.failures.broken_tests.change import QuarantineChange, QuarantineCommitted
-from runbook_lib.failures.broken_tests.decide import NamedTests, Triage
+from runbook_lib.failures.broken_tests.decide import RunFailures, Triage
 from runbook_lib.failures.broken_tests.passing import PassingRuns
 from runbook_lib.failures.broken_tests.survey import QuarantineSurvey
 from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.failures.quarantines import LeftOut
 from runbook_lib.golden import bisect_offer, run_choice
-from runbook_lib.golden.bisect_offer import ImageSearches
 from runbook_lib.golden.run_choice import ChosenRun
 from runbook_lib.model import Condition, Outcome, Plan, Round
 from runbook_lib.pins.bump import Bump
@@ -37,20 +36,6 @@ from runbook_lib.world.ports import World
 _MAX_ATTEMPTS = 3
 #: Failed jobs listed in a pull request's description; GitHub's limit is 65536 characters.
 _MAX_JOBS = 40
-
-
-@dataclass(frozen=True)
-class RunFailures:
-    """The failures of a run, what a person decided about them, and the searches for the change in the image."""
-
-    triage: Triage
-    decisions: NamedTests
-    searches: ImageSearches
-
-    @property
-    def run(self) -> ChosenRun:
-        """The CI run."""
-        return self.triage.run
 
 
 @dataclass(frozen=True)
@@ -79,7 +64,7 @@ class BrokenTests:
         surveyed = survey.look(world, branch)
         found = self._look_failures(world, branch) if bump.tag is not None else None
         if bump.apply and found:
-            _require_committable(branch, found.decisions.change)
+            _require_committable(branch, found.change)
         if bump.apply and (own := surveyed.own):
             _require_committable(own.branch, own.change)
         return BrokenTestFacts(surveyed, found)
@@ -88,7 +73,7 @@ class BrokenTests:
         state = bump_pull.read_state(branch, world.github, records=world.records)
         triaged = decide.triage(run_choice.choose_run(state, run_id=self.run_id, source=self.source))
         searches = bisect_offer.look_searches(branch, world.records)
-        return RunFailures(triaged, decide.decide(triaged, searches), searches)
+        return decide.decide(triaged, searches)
 
     def plan(self, facts: BrokenTestFacts, bump: Bump) -> Plan[World]:
         """Plan the responses to the run; without a tag, the change of quarantined tests."""
@@ -147,15 +132,14 @@ def _plan(facts: RunFailures, bump: Bump) -> Plan[World]:
 
     Raises Refused if this changes rows on somebody else's branch.
     """
-    triage, decisions, run = facts.triage, facts.decisions, facts.run
+    triage, run, change = facts.triage, facts.triage.run, facts.change
     if run.source is None:
         return _without_run(run, bump)
-    change = decisions.change
     edited = change.edits
     if edited and bump.apply and run.pull_request.pull:
         bump_pull.require_mine(run.pull_request.pull, run.pull_request.head_name)
-    blocking, flaky = decide.open_jobs(triage, edited, decisions.rerun)
-    tests = decide.open_tests(triage, decisions)
+    blocking, flaky = decide.open_jobs(triage, edited, facts.rerun)
+    tests = decide.open_tests(facts)
     tip, conditions = BranchTip(bump.branch, run.branch.start), list[Condition[World]](change.issues.values())
     if edited:
         title = f"test: {'mark broken' if change.issues else 're-enable'} tests for {bump.tag}"
@@ -164,7 +148,7 @@ def _plan(facts: RunFailures, bump: Bump) -> Plan[World]:
     again = _rerun(run, flaky) if idle else None
     if again:
         conditions.append(again)
-    conditions += _described(triage, decisions.passing)
+    conditions += _described(facts)
     waiting = None
     if blocking:
         waiting = Outcome(_open_sentence(triage, blocking, bump), _next(triage, tests, blocking))
@@ -180,11 +164,11 @@ def _plan(facts: RunFailures, bump: Bump) -> Plan[World]:
         done = f"{capitalized(change.summary)}."
     return Plan(
         Outcome(done, Next.run(notebooks.RUN_CI)),
-        (triage.show(), decisions.show()),
+        (triage.show(), facts.show()),
         tuple(conditions),
-        decide.questions(tests, facts.searches, run),
+        decide.questions(facts, tests),
         waiting,
-        evidence=replace(_evidence(facts, again), decided=decisions.used if bump.apply else ()),
+        evidence=replace(_evidence(facts, again), decided=facts.used if bump.apply else ()),
         round=None if run.older else Round(blocking, bool(edited)),  # which says nothing about the newest run
     )
 
@@ -211,25 +195,26 @@ def _rerun(run: ChosenRun, flaky: tuple[str, ...]) -> Rerun | None:
     return Rerun(run.number, run.attempt, flaky) if bump_pull.is_mine(state.pull, state.head_name) else None
 
 
-def _described(triage: Triage, passing: tuple[PassingRuns, ...]) -> tuple[FailuresDescribed, ...]:
-    state = triage.run.pull_request
+def _described(found: RunFailures) -> tuple[FailuresDescribed, ...]:
+    state = found.triage.run.pull_request
     if state.pull is None or not bump_pull.is_mine(state.pull, state.head_name):
         return ()
-    return (FailuresDescribed(PullKey(state.head_name, state.pull.base_ref), "", "broken-tests", triage, passing),)
+    key = PullKey(state.head_name, state.pull.base_ref)
+    return (FailuresDescribed(key, "", "broken-tests", found.triage, found.passing),)
 
 
 def _evidence(facts: RunFailures, again: Rerun | None) -> Evidence:
     """Return what the record keeps of the run's failures."""
-    triage, decisions, run = facts.triage, facts.decisions, facts.run
+    triage, run = facts.triage, facts.triage.run
     assert run.source is not None
-    warnings = [*run.branch.warnings, *triage.warnings, *decisions.warnings]
+    warnings = [*run.branch.warnings, *triage.warnings, *facts.warnings]
     if again:
         warnings += triage.history(again.jobs)
     return Evidence(
         inputs={"run": run.source.name, "base_commit": run.branch.base_commit, "plan_from": run.branch.start},
         links={"GitLab pipeline" if run.source.gitlab else "CI run": run.url},
         tables={"failures": [job.row | {"test": job.test} for job in triage.jobs]},
-        diff=edits.diff(decisions.change.edits),
+        diff=edits.diff(facts.change.edits),
         warnings=tuple(warnings),
     )
 

@@ -7,14 +7,15 @@ have none, on a separate branch and in a separate pull request.
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Evidence, Next
-from runbook_lib.decisions import Decision, Kind
-from runbook_lib.errors import Refused
+from runbook_lib.decisions import Kind
+from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.failures import quarantines
 from runbook_lib.failures.broken_tests import issue as tracking
 from runbook_lib.failures.broken_tests import passing
@@ -26,7 +27,8 @@ from runbook_lib.pins.repositories import FUNCTIONAL
 from runbook_lib.text import edits
 from runbook_lib.text.markdown import code, prose
 from runbook_lib.text.recipes import quarantine
-from runbook_lib.text.recipes.rows import Target
+from runbook_lib.text.recipes import rows as recipes
+from runbook_lib.text.recipes.rows import RecipeRow, Target
 from runbook_lib.world import bump_branch, bump_pull
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.conditions.commits import BranchTip, Pushed
@@ -35,26 +37,35 @@ from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.git.command import GitFailed
 from runbook_lib.world.github.models import Pull
 from runbook_lib.world.machine.clock import now
-from runbook_lib.world.ports import World
+from runbook_lib.world.ports import Forge, World
+
+#: In the porcelain of git blame: the commit, the line, and the time; lines of the file begin with a tab.
+_BLAMED = re.compile(r"^([0-9a-f]{40,64}) \d+ (\d+)\b.*?^committer-time (\d+)$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
 class QuarantinedTest:
-    """A row that is switched off, the date and commit of its current scope, and the state of its issue, if queried.
+    """A row that is switched off, its issue, and the date and commit of its current scope.
 
-    ``ran`` are its runs in an open pull request that re-enables it.
+    ``state`` is that of the issue, if queried, and ``ran`` the runs in an open pull request that re-enables the test.
     """
 
-    entry: quarantine.QuarantinedRow
+    row: RecipeRow
+    issue: int | None
     since: datetime | None = None
     commit: str = ""
     state: str = ""
     ran: PassingRuns | None = None
 
     @property
+    def platform(self) -> str:
+        """The first platform of the row, which stands for all."""
+        return next(iter(self.row.platforms), "")
+
+    @property
     def name(self) -> str:
-        """The test as a decision names it; the first platform stands for all platforms of the row."""
-        return f"{self.entry.test}@{next(iter(self.entry.row.platforms), '')}"
+        """The test as a decision names it."""
+        return f"{self.row.test}@{self.platform}"
 
     @property
     def age(self) -> str:
@@ -64,15 +75,20 @@ class QuarantinedTest:
         return f"{display.count((now() - self.since).days, 'day')}, since {self.since:%Y-%m-%d} ({self.commit[:10]})"
 
     @property
-    def row(self) -> dict[str, object]:
-        """The test's table row."""
-        row = self.entry.row
-        issue = f"#{self.entry.issue} {self.state}".strip() if self.entry.issue else "none"
+    def tracker(self) -> str:
+        """The issue and its state; empty if there is none."""
+        return f"#{self.issue} {self.state}".strip() if self.issue else ""
+
+    @property
+    def columns(self) -> dict[str, object]:
+        """The test's row in a table."""
+        row = self.row
+        place = f"{row.recipe.removeprefix(recipes.FOLDER).lstrip('/')}:{row.line}"
         environments, platforms = ", ".join(row.environments), ", ".join(row.platforms)
         return {
-            "test": self.entry.test, "environments": environments, "platforms": platforms,
-            "scopes": ", ".join(cell.value for cell in row.scopes), "age": self.age, "issue": issue,
-            "runs": self.ran.sentence if self.ran else "", "row": self.entry.place,
+            "test": row.test, "environments": environments, "platforms": platforms,
+            "scopes": ", ".join(cell.value for cell in row.scopes), "age": self.age, "issue": self.tracker or "none",
+            "runs": self.ran.sentence if self.ran else "", "row": place,
         }  # fmt: skip
 
 
@@ -108,16 +124,16 @@ class QuarantineSurvey:
         bump = self.bump
         asked = []
         for test in self.tests:
-            if bump.image_type not in test.entry.row.environments or not test.entry.row.platforms:
+            if bump.image_type not in test.row.environments or not test.row.platforms:
                 continue
-            issue = f"#{test.entry.issue} {test.state}".strip() if test.entry.issue else "without an issue"
+            issue = test.tracker or "without an issue"
             kind: Kind = "reenable"
             reason = ""
             if bump.tag is not None:
                 reason = f"try it on {bump.tag}"
             elif test.ran and test.ran.passed and not test.ran.failed:
                 reason = test.ran.sentence
-            elif test.entry.issue is None:
+            elif test.issue is None:
                 kind = "broken"
                 reason = f"quarantined since {test.since:%Y-%m-%d} without an issue" if test.since else ""
             asked.append(Question(kind, test.name, f"Quarantined: {test.age}, {issue}.", reason))
@@ -126,11 +142,13 @@ class QuarantineSurvey:
     @property
     def evidence(self) -> Evidence:
         """What the record keeps."""
-        return Evidence(tables={"quarantined": [test.row for test in self.tests]}, warnings=self.notes)
+        return Evidence(tables={"quarantined": [test.columns for test in self.tests]}, warnings=self.notes)
 
     def show(self) -> display.View:
         """Show the quarantined tests with their age."""
-        view = display.table((test.row for test in self.tests), empty=f"No test is quarantined on {self.bump.base}.")
+        view = display.table(
+            (test.columns for test in self.tests), empty=f"No test is quarantined on {self.bump.base}."
+        )
         return view + display.notes(self.notes, title="Also")
 
 
@@ -139,54 +157,67 @@ def look(world: World, branch: BumpBranch) -> QuarantineSurvey:
 
     Raises Refused for a broken test that is not quarantined: only a bump's run shows that it is broken.
     """
-    bump, checkout, github = branch.bump, branch.checkout, world.github
+    bump, checkout = branch.bump, branch.checkout
     if bump.repository.inapplicable(notebooks.BROKEN_TESTS):
         return QuarantineSurvey(bump)
-    on_base = replace(branch, start=branch.base_commit)
-    texts = quarantines.recipe_texts(on_base, quarantine.OFF_TEXTS)
-    entries, notes = quarantine.quarantined_rows(texts, checkout.repository())
-    dates = _dates(checkout, branch.base_commit, texts, entries)
-    names = {entry: Target(entry.row.case, next(iter(entry.row.platforms), ""), bump.image_type, entry.row.model)
-             for entry in entries}  # fmt: skip
-    if bump.tag is not None:
-        reenabled, broken = dict[Target, Decision](), dict[Target, Decision]()
-    else:
-        reenabled, broken = (quarantines.resolve_targets(branch, kind) for kind in ("reenable", "broken"))
-    states, own_pulls = dict[int | None, str](), list[int]()
-    if entries and bump.tag is None and github is not None:
-        states = quarantines.issue_states(github, entries)
-        own_pulls = [pull.number for pull in github.pulls(base=bump.base) if _is_own(pull, branch)]
-    ran = passing.look(github, own_pulls, [*names.values(), *reenabled])
-    runs = {each.test: each for each in ran if each.passed or each.failed}
-    tests = []
-    for entry, target in names.items():
-        since, commit = dates.get((entry.row.recipe, entry.row.line), (None, ""))
-        tests.append(QuarantinedTest(entry, since, commit, states.get(entry.issue, ""), runs.get(target)))
+    texts = quarantines.recipe_texts(replace(branch, start=branch.base_commit), quarantine.OFF_TEXTS)
+    rows, notes = quarantine.quarantined_rows(texts, checkout.repository())
+    dates = _dates(checkout, branch.base_commit, rows)
+    tests = [QuarantinedTest(row, issue, *dates.get((row.recipe, _line(row)), ())) for row, issue in rows.items()]
     tests.sort(key=lambda test: (test.since is None, test.since))
     survey = QuarantineSurvey(bump, tuple(tests), notes)
+    return survey if bump.tag is not None else _look_change(world, branch, survey)
+
+
+def _look_change(world: World, branch: BumpBranch, survey: QuarantineSurvey) -> QuarantineSurvey:
+    """Add the states of the issues, the runs in open pull requests, and the change that people decided on."""
+    bump, github = branch.bump, world.github
+    reenabled, broken = (quarantines.resolve_targets(branch, kind) for kind in ("reenable", "broken"))
+    tests, own_pulls = survey.tests, list[int]()
+    if tests and github is not None:
+        own_pulls = [pull.number for pull in github.pulls(base=bump.base) if _is_own(pull, branch)]
+        states = _issue_states(github, tests)
+        tests = tuple(replace(test, state=states.get(test.issue, "")) for test in tests)
+    names = [Target(test.row.case, test.platform, bump.image_type, test.row.model) for test in tests]
+    ran = passing.look(github, own_pulls, [*names, *reenabled])
+    tests = tuple(
+        replace(test, ran=runs) if runs.passed or runs.failed else test for test, runs in zip(tests, ran, strict=False)
+    )
+    survey = replace(survey, tests=tests)
     untracked: dict[Target, QuarantinedTest] = {}
     for target in broken:
-        found = [test for test in tests if target.is_of(test.entry.row)]
+        found = [test for test in tests if target.is_of(test.row)]
         if not found:
             advice = "Give the tag of the bump whose CI run it failed in."
             raise Refused(f"{target} is not quarantined on {bump.base}. {advice}")
-        if any(test.entry.issue is None for test in found):
+        if any(test.issue is None for test in found):
             untracked[target] = found[0]
         else:
-            survey = replace(survey, notes=(*survey.notes, f"#{found[0].entry.issue} already tracks {target}."))
+            survey = replace(survey, notes=(*survey.notes, f"#{found[0].issue} already tracks {target}."))
     if not (reenabled or untracked):
         return survey
     own = _own_bump(bump, [*reenabled, *untracked], "re-enable" if reenabled else "track")
     branch = bump_branch.look(world, own)
     issues = {}
     for target, test in untracked.items():
-        issues[target] = tracking.of_quarantined(github, target, own, test.entry.row, test.age)
+        issues[target] = tracking.of_quarantined(github, target, own, test.row, test.age)
     change = QuarantineChange(quarantines.files_of(branch, [*reenabled, *untracked]), issues, tuple(reenabled))
     if own.allowed("whole-row") is None:
         change.require_own_rows()
-    passed = tuple(each for each in ran if each.test in reenabled)
-    own_change = OwnChange(branch, bump_pull.head_of(checkout, own), change, passed)
-    return replace(survey, own=own_change)
+    passed = ran[len(tests) :]
+    return replace(survey, own=OwnChange(branch, bump_pull.head_of(branch.checkout, own), change, passed))
+
+
+def _issue_states(github: Forge, tests: Iterable[QuarantinedTest]) -> dict[int | None, str]:
+    """Return the state of each issue that a row names, or why it is unknown."""
+    states: dict[int | None, str] = {}
+    for number in sorted({test.issue for test in tests if test.issue}):
+        try:
+            issue = github.issue(number)
+            states[number] = "a pull request" if issue.is_pull else issue.state
+        except RunbookError as error:
+            states[number] = f"cannot be read: {error}"
+    return states
 
 
 def _is_own(pull: Pull, branch: BumpBranch) -> bool:
@@ -209,7 +240,7 @@ def plan(survey: QuarantineSurvey, bump: Bump) -> Plan[World]:
     """Plan the issues, the commit on a branch of its own, the push, and a draft pull request."""
     own, shown, questions = survey.own, (survey.show(),), survey.questions()
     evidence = survey.evidence
-    untracked = sum(test.entry.issue is None for test in survey.tests)
+    untracked = sum(test.issue is None for test in survey.tests)
     state = f"{display.count(len(survey.tests), 'quarantined row')} on {bump.base}, {untracked} without an issue"
     if own is None:
         action = Next.again(
@@ -254,27 +285,20 @@ def _body(own: OwnChange) -> str:
     return "\n".join(text)
 
 
-def _dates(
-    checkout: Checkout, commit: str, texts: Mapping[str, str], entries: Iterable[quarantine.QuarantinedRow]
-) -> dict[tuple[str, int], tuple[datetime, str]]:
+def _line(row: RecipeRow) -> int:
+    """Return the line of a row's first scope that is switched off."""
+    return quarantine.switched_off(row)[0].line
+
+
+def _dates(checkout: Checkout, commit: str, rows: Iterable[RecipeRow]) -> dict[tuple[str, int], tuple[datetime, str]]:
     """Return the time and commit of the last change to each row's scope, by recipe and line."""
-    lines: dict[str, dict[int, int]] = defaultdict(dict)
-    for entry in entries:
-        row = entry.row
-        off = quarantine.switched_off(row)[0]
-        lines[row.recipe][texts[row.recipe].count("\n", 0, off.end) + 1] = row.line
+    ranges: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        ranges[row.recipe].append(f"-L{_line(row)},+1")
     dates = {}
-    for recipe, rows in lines.items():
-        ranges = [f"-L{line},{line}" for line in rows]
-        try:
-            blame = checkout.git("blame", "--line-porcelain", *ranges, commit, "--", recipe)
-        except GitFailed:
-            continue  # the age is unknown
-        commit_id, number = "", 0
-        for text in blame.split("\n"):  # lines of the file's content begin with a tab
-            if header := re.match(r"([0-9a-f]{40,64}) [0-9]{1,9} ([0-9]{1,9})", text):
-                commit_id, number = header[1], int(header[2])
-            elif text.startswith("committer-time ") and number in rows:
-                changed = datetime.fromtimestamp(int(text.partition(" ")[2]), UTC)
-                dates[recipe, rows[number]] = (changed, commit_id)
+    for recipe, lines in ranges.items():
+        with suppress(GitFailed):  # the age is unknown
+            blame = checkout.git("blame", "--line-porcelain", *lines, commit, "--", recipe)
+            for changed_by, line, seconds in _BLAMED.findall(blame):
+                dates[recipe, int(line)] = datetime.fromtimestamp(int(seconds), UTC), changed_by
     return dates

@@ -5,7 +5,6 @@ Source: the step "Configure" of ``.github/workflows/cicd-main.yml``; its names o
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from runbook_lib.errors import CannotTell
 
@@ -19,28 +18,8 @@ _BRANCH = re.compile(
 _TEST = re.compile(r'"\$(HAS_\w+)" == "true"')
 
 
-@dataclass(frozen=True)
-class CiSelection:
-    """The tests of a run.  ``label`` determined the scope; without one, ``cadence`` may filter the tests."""
-
-    scope: str
-    repeats: int
-    lightweight: bool
-    label: str = ""
-    cadence: bool = False
-
-    @property
-    def sentence(self) -> str:
-        """The selection, and the label behind it, as a sentence."""
-        compared = "lightweight (4 steps, golden values not compared)" if self.lightweight else "golden values compared"
-        decided = f"decided by {self.label!r}" if self.label else "no label decides"
-        filtered = ", only tests of the cadence pr" if self.cadence else ""
-        repeats = "1 repeat" if self.repeats == 1 else f"{self.repeats} repeats"
-        return f"scope {self.scope}, {repeats}, {compared}{filtered}; {decided}."
-
-
-def select_tests(labels: Collection[str], workflow: str) -> CiSelection:
-    """Return the tests that CI selects for a pull request with these labels at the start of the run.
+def describe_selection(labels: Collection[str], workflow: str) -> str:
+    """Return a sentence: the tests that CI selects for a pull request with these labels at the start of the run.
 
     ``workflow`` is the text of WORKFLOW_FILE at the pull request's head; the first condition that a label meets decides
     there.  Raises CannotTell for a workflow that decides differently.
@@ -49,7 +28,13 @@ def select_tests(labels: Collection[str], workflow: str) -> CiSelection:
     for condition, scope, repeats, lightweight in _BRANCH.findall(workflow):
         label = next((names[each] for each in _TEST.findall(condition) if names.get(each) in labels), "")
         if names and (label or not condition.strip(" ;")):  # the last branch has no condition
-            return CiSelection(scope, int(repeats), lightweight == "true", label, not label and "CADENCE" in workflow)
+            compared = "golden values compared"
+            if lightweight == "true":
+                compared = "lightweight (4 steps, golden values not compared)"
+            if not label and "CADENCE" in workflow:
+                compared += ", only tests of the cadence pr"
+            times = "1 repeat" if repeats == "1" else f"{repeats} repeats"
+            return f"scope {scope}, {times}, {compared}; {f'decided by {label!r}' if label else 'no label decides'}."
     raise CannotTell(
         f"In this commit {WORKFLOW_FILE} has no decision tree of the known form (SCOPE, N_REPEAT, LIGHTWEIGHT). "
         "See there, or in the summary of the run's job `configure`, what the labels select."

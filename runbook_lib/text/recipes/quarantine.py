@@ -8,7 +8,6 @@ removing all of it restores the file byte for byte.  Source of the form: Megatro
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from runbook_lib.errors import CannotTell, Refused
 from runbook_lib.text.edits import Span, splice
@@ -40,24 +39,6 @@ _REASON = re.compile(r"#\s*(?:Broken|Disabled|Flaky|Quarantined)\b", re.IGNORECA
 #: A comment, but not a row that people commented out, which says nothing about the row below it.
 _WORDS = re.compile(r"#(?![\s#]*(?:$|(?:-\s*)?(?:test_case|products|environment|scope|platforms|tag|n_repeat)\s*:))")
 _HEAD = re.compile(r"(?:-\s+test_case:.*|products:\s*(?:#.*)?)$")
-
-
-@dataclass(frozen=True)
-class QuarantinedRow:
-    """A row with a switched-off scope; ``issue`` is the issue in its comment, None if there is none."""
-
-    row: RecipeRow
-    issue: int | None
-
-    @property
-    def test(self) -> str:
-        """Return ``model/case``."""
-        return f"{self.row.model}/{self.row.case}"
-
-    @property
-    def place(self) -> str:
-        """Return recipe and line, as editors understand them."""
-        return f"{self.row.recipe.removeprefix(recipes.FOLDER).lstrip('/')}:{self.row.line}"
 
 
 def gating(scope: str) -> bool:
@@ -235,12 +216,14 @@ def comment_above(row: RecipeRow, text: str) -> re.Match[str] | None:
 
 def quarantined_rows(
     texts: Mapping[str, str | None], repository: str
-) -> tuple[tuple[QuarantinedRow, ...], tuple[str, ...]]:
-    """Return the rows in quarantine, and sentences about recipes that cannot be read."""
+) -> tuple[dict[RecipeRow, int | None], tuple[str, ...]]:
+    """Return the rows with a switched-off scope, each with the issue in its comments, or None.
+
+    Also returns sentences about recipes that cannot be read.
+    """
     rows, problems = recipes.read_all(texts)
     off = filter(switched_off, rows)
-    found = tuple(QuarantinedRow(row, _issue_of(row, texts[row.recipe] or "", repository)) for row in off)
-    return found, tuple(problems)
+    return {row: _issue_of(row, texts[row.recipe] or "", repository) for row in off}, tuple(problems)
 
 
 def _issue_of(row: RecipeRow, text: str, repository: str) -> int | None:

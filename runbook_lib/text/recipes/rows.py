@@ -46,6 +46,11 @@ class RecipeRow:
         """The test case that the row runs."""
         return self.cases[0]
 
+    @property
+    def test(self) -> str:
+        """The test: ``model/case``."""
+        return f"{self.model}/{self.case}"
+
     def stands_for(self, environment: str, platform: str) -> bool:
         """Return True if the row runs its test in this environment on this platform."""
         return environment in self.environments and platform in self.platforms
@@ -146,6 +151,11 @@ class Target:
     def name(self) -> str:
         """The test without its platform: ``model/case``, or a node ID."""
         return f"{self.model}/{self.case}" if self.model else self.case
+
+    @property
+    def subject(self) -> str:
+        """The test as a decision names it."""
+        return f"{self.name}@{self.platform}" if self.has_rows else self.name
 
     @property
     def is_unit_test(self) -> bool:

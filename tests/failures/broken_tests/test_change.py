@@ -1,10 +1,18 @@
 """A change of quarantines: what leaves CI, or returns, is what was named."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from runbook_lib.errors import Refused
 from runbook_lib.failures.broken_tests.change import QuarantineChange
+from runbook_lib.failures.broken_tests.decide import RunFailures, Triage, open_tests
+from runbook_lib.failures.failed_jobs import DiagnosedJob
+from runbook_lib.failures.failure import Failure
 from runbook_lib.failures.quarantines import GatingFiles
+from runbook_lib.golden.bisect_offer import ImageSearches
+from runbook_lib.pins.bump import Bump
 from runbook_lib.text.recipes.rows import FOLDER, Target
 from runbook_lib.world.conditions.forge import IssueFiled
 
@@ -28,3 +36,11 @@ def test_a_row_that_covers_another_platform_needs_a_decision() -> None:
     with pytest.raises(Refused, match="also covers dev on dgx_a100") as caught:
         change("dgx_h100, dgx_a100", H100).require_own_rows()
     assert "whole-row" in str(caught.value)
+
+
+def test_a_decision_on_one_platform_leaves_the_question_on_another() -> None:
+    failure, named = Failure("gpt/x - latest", "", "hang", "It hangs."), change("dgx_h100, dgx_a100", H100)
+    jobs = tuple(DiagnosedJob(failure, "gpt/x", platform=test.platform) for test in (H100, A100))
+    run: Any = SimpleNamespace(bump=Bump.parse(tag="26.04-py3"))
+    found = RunFailures(Triage(run, jobs, files=named.files), ImageSearches(), named)
+    assert list(open_tests(found)) == ["gpt/x@dgx_a100"]

@@ -114,7 +114,7 @@ def test_a_preview_shows_everything_and_changes_nothing(at: World) -> None:
     assert states[:3] == [(True, "would be made")] * 3
     # An issue names the image only where the base branch passes; whom it notifies is shown first.
     assert "mentions @NVIDIA/mcore-oncall)" in at.outcome()
-    planned = {target.case: issue for target, issue in facts.found.decisions.change.issues.items()}
+    planned = {target.case: issue for target, issue in facts.found.change.issues.items()}
     assert planned[HANG].title == f"🐛 CI failure: gpt/{HANG}@dgx_h100 (dev)"
     assert "The test fails in CI with a new base image: it hangs" in planned[HANG].body
     assert "| new with this image: the job passes in" in planned[HANG].body
@@ -147,7 +147,7 @@ def test_open_failures_are_listed_with_a_proposal(at: World) -> None:
 def test_a_test_that_fails_on_the_base_branch_too_is_not_blamed_on_the_image(at: World) -> None:
     tracked = at.github().file_issue(f"{MEMORY} runs out of memory", "Since Monday.")
     facts = step06(at)
-    tests = decide.open_tests(facts.found.triage, facts.found.decisions)
+    tests = decide.open_tests(facts.found)
     states = {test: job.on_base.state for test, job in tests.items()}
     assert states == {f"gpt/{HANG}@dgx_h100": "new", f"moe/{MEMORY}@dgx_h100": "failing"}
     assert f"tracked by #{tracked.number} {tracked.url}" in shown(at, facts)

@@ -94,7 +94,7 @@ def test_a_script_moves_with_its_mode_and_its_reason_and_back(checkout: Checkout
 def test_only_what_the_bump_did_not_break_may_move(checkout: Checkout, kind: str, state: Any, asked: list[str]) -> None:
     result = BaseResult(state, state)
     found = failed(checkout, kind=kind, on_base=result)
-    assert list(decide.open_tests(found, decide.decide(found, ImageSearches()))) == asked
+    assert list(decide.open_tests(decide.decide(found, ImageSearches()))) == asked
     assert JOB in (*open_jobs(found)[0], *open_jobs(found)[1])
     named = failed(checkout, kind=kind, on_base=result, broken=f"{JOB}: it hangs")
     if asked:

@@ -40,7 +40,7 @@ def test_a_bump_lists_quarantined_tests_and_offers_to_try_them(untracked: World)
     quarantined = run_survey(untracked, tag="26.04-py3")
     head = git(untracked.checkout.path, "rev-parse", "main")
     newest = quarantined.tests[-1]
-    assert (newest.entry.row.case, newest.entry.issue, newest.commit) == (CASE, None, head)
+    assert (newest.row.case, newest.issue, newest.commit) == (CASE, None, head)
     assert newest.age.startswith("0 days, since ")
     decisions = {(entry["question"], entry["subject"]): entry for entry in untracked.said("decisions")}
     assert len(decisions) == len(quarantined.tests) == 2

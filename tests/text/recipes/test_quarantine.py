@@ -168,15 +168,56 @@ def test_any_row_comes_back_byte_for_byte(lists: list[list[str]], block: bool, n
     assert unmark("r.yaml", marked, [X]) == text
 
 
+def quarantined(body: str) -> list[tuple[str, int | None]]:
+    text = f"spec: {{model: gpt}}\nproducts:\n{body}"
+    found, odd = quarantined_rows({f"{FOLDER}/h100/gpt.yaml": text}, "owner/name")
+    assert odd == ()
+    return [(it.test, issue) for it, issue in found.items()]
+
+
+def entry(scope: str, *, above: str = "", before: str = "", case: str = "a") -> str:
+    return (
+        f"{before}  - test_case: [{case}]\n    products:\n      - environment: [dev]\n{above}        scope: {scope}\n"
+        "        platforms: [dgx_h100]\n"
+    )
+
+
+COMMENTED_OUT = "  # - test_case: [a]\n  #   products:\n  #     - scope: [mr-broken]\n"
+
+
+@pytest.mark.parametrize("body", ["", entry("[mr]"), entry("[mr, flaky]"), entry("[deprecated]"), COMMENTED_OUT])
+def test_tests_that_ci_runs_are_not_listed(body: str) -> None:
+    assert quarantined(body) == []
+
+
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("body", "issue"),
     [
-        ("", None), ("no number", None), ("a#1", None), ("other/repo#3", None),
-        ("https://github.com/other/repo/issues/7", None),
-        ("see issue #4657.", 4657), ("https://github.com/o/r/issues/12", 12),
+        (entry("[mr-broken]"), None),
+        (entry("[flaky]"), None),
+        (entry("[mr-github-temp-disabled]"), None),
+        (entry("[mr-broken] # hangs"), None), (entry("[mr-broken] # a#1"), None),
+        (entry("[mr-broken] # https://github.com/other/repo/issues/7"), None),
+        (entry("[mr-broken] # hangs: #12"), 12),
+        (entry("[mr-broken]", above="        # Broken: it hangs — see issue #12.\n"), 12),
+        (entry("[mr-broken]", above="        # Broken: it hangs\n        # since #12\n"), 12),
+        (entry("[mr-broken] # see owner/name#12"), 12),
+        (entry("[mr-broken] # see other/name#12"), None),
+        (entry("[mr-broken] # https://github.com/owner/name/issues/12"), 12),
+        (entry("[mr-broken]", before="  # Broken, see #12\n"), 12),
+        (entry("[mr-broken]", before="  #######\n  # - test_case: [x]\n  #   products: # hang: #12\n"), None),
+        (entry("[mr]", case="b").rstrip("\n") + " # is fine: #12\n" + entry("[mr-broken]"), None),
+        (entry("\n          - mr-broken # hangs: #12"), 12),
+        (entry("[mr-broken]").rstrip("\n") + " # hang: #12\n", 12),
+        (entry("[mr-broken]") + entry("[mr]", case="b", before="  # hang: #12\n"), None),
+        (entry("[mr-broken]") + "        # - environment: [lts] # hang: #12\n", None),
     ],
 )  # fmt: skip
-def test_the_issue_that_a_comment_names(told: str, expected: int | None) -> None:
-    text = row("[mr-broken]").replace("        scope", f"        # {told}\n        scope")
-    ((found,), _) = quarantined_rows({f"{FOLDER}/r.yaml": text}, "o/r")
-    assert found.issue == expected
+def test_the_issue_that_a_comment_names(body: str, issue: int | None) -> None:
+    assert [found for test, found in quarantined(body) if test == "gpt/a"] == [issue]
+
+
+def test_an_unreadable_recipe_is_reported() -> None:
+    found, odd = quarantined_rows({f"{FOLDER}/h100/gpt.yaml": "a: [", "other.yaml": None}, "owner/name")
+    assert found == {}
+    assert f"{FOLDER}/h100/gpt.yaml" in odd[0]
