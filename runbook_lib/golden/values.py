@@ -5,8 +5,10 @@ a few old files.  *Inference* format: ``{"0": {"generated_text": …, "generated
 beside numbers such as ``throughput``, or the same without the outer key.  ``{}`` and an empty file exist as well.
 """
 
+import itertools
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +19,7 @@ from runbook_lib.errors import RunbookError
 MAX_BYTES, MAX_DEPTH = 64 * 2**20, 32
 #: Values and names of a golden file, each of which takes Python up to 150 bytes; Megatron-LM's largest has 100,000.
 MAX_VALUES = 1_000_000
-_LAST_STEP = 10**12
+_STEP = re.compile("[0-9]{1,12}")
 
 #: The strings that collectors write for NaN and infinity.  Megatron-LM's lint refuses them in a changed file.
 _NOT_FINITE = frozenset({"nan", "inf", "infinity"})
@@ -91,20 +93,9 @@ def parse(content: str | bytes) -> GoldenValues:
             run_metrics[name] = value
             _search(value, name, places)
         else:
-            raise BadGoldenFile(f"{name!r} is {_json_type(value)}, not values by step, a request or a number")
+            raise BadGoldenFile(f"{name!r} is {_JSON_TYPES[type(value)]}, not values by step, a request or a number")
     full = frozenset(name for name in series if data[name].get("value_precision") == "full")
     return GoldenValues(series, requests, run_metrics, tuple(places), unobserved, full)
-
-
-def _decode(content: str | bytes) -> str:
-    try:
-        if isinstance(content, bytes):
-            return content.decode("utf-8")
-        if not content.isascii():
-            content.encode("utf-8")
-    except UnicodeError as error:
-        raise BadGoldenFile(f"it is not UTF-8: {error}") from error
-    return content
 
 
 def load(content: str | bytes) -> dict[str, Any]:
@@ -114,7 +105,11 @@ def load(content: str | bytes) -> dict[str, Any]:
     """
     if len(content) > MAX_BYTES:
         raise BadGoldenFile(f"it has {len(content):,} bytes or characters, more than {MAX_BYTES:,}")
-    text = _decode(content)
+    try:
+        text = content if isinstance(content, str) else content.decode()
+        text.encode()  # a byte that is not UTF-8 may stand in a text as half a character
+    except UnicodeError as error:
+        raise BadGoldenFile(f"it is not UTF-8: {error}") from error
     if text.count(",") + text.count("[") + text.count("{") > MAX_VALUES:
         raise BadGoldenFile(f"it has more than {MAX_VALUES:,} values")
     try:
@@ -122,7 +117,7 @@ def load(content: str | bytes) -> dict[str, Any]:
         if isinstance(data, str):  # a line of JSONL, which CI's inference test accepts
             data = json.loads(data)
         if not isinstance(data, dict):
-            raise BadGoldenFile(f"it contains {_json_type(data)}, not an object of metrics")
+            raise BadGoldenFile(f"it contains {_JSON_TYPES[type(data)]}, not an object of metrics")
         _require_shallow(data)
     except json.JSONDecodeError as error:
         raise BadGoldenFile(f"it is not JSON: {error.msg} in line {error.lineno}, column {error.colno}") from error
@@ -133,24 +128,19 @@ def load(content: str | bytes) -> dict[str, Any]:
     return data
 
 
-def _require_shallow(data: dict[str, Any]) -> None:
-    level: list[Any] = [data]
-    for _ in range(MAX_DEPTH):
-        inner: list[Any] = []
-        for container in level:
-            values = container.values() if isinstance(container, dict) else container
-            inner += [value for value in values if type(value) in _CONTAINERS]
-        if not inner:
-            return
-        level = inner
-    raise BadGoldenFile(f"it is nested deeper than {MAX_DEPTH} levels")
+def _require_shallow(container: dict[str, Any] | list[Any], levels: int = MAX_DEPTH) -> None:
+    if not levels:
+        raise BadGoldenFile(f"it is nested deeper than {MAX_DEPTH} levels")
+    for value in container.values() if isinstance(container, dict) else container:
+        if type(value) in _CONTAINERS:
+            _require_shallow(value, levels - 1)
 
 
 def _steps(metric: str, entry: Mapping[str, Any]) -> Steps:
     values = entry["values"]
     if isinstance(values, dict):
         steps: Sequence[int] = _step_numbers(metric, values)
-        numbers = _numbers(metric, list(values.values()))
+        values = list(values.values())
     elif isinstance(values, list):
         start, interval = entry.get("start_step", 0), entry.get("step_interval", 1)
         if type(start) is not int or type(interval) is not int or interval < 1:
@@ -158,9 +148,9 @@ def _steps(metric: str, entry: Mapping[str, Any]) -> Steps:
                 f"the steps of {metric!r} are unknown: start_step {start!r}, step_interval {interval!r}"
             )
         steps = range(start, start + interval * len(values), interval)
-        numbers = _numbers(metric, values)
     else:
-        raise BadGoldenFile(f"the values of {metric!r} are {_json_type(values)}")
+        raise BadGoldenFile(f"the values of {metric!r} are {_JSON_TYPES[type(values)]}")
+    numbers = (value if type(value) is float else _number(metric, value) for value in values)
     return dict(zip(steps, numbers, strict=True))
 
 
@@ -172,43 +162,21 @@ def _unobserved(steps: Steps, values: Mapping[str, Any] | list[Any]) -> frozense
 
 
 def _step_numbers(metric: str, keys: Mapping[str, Any]) -> list[int]:
-    if not keys:
-        return []
-    digits = "".join(keys)
-    try:
-        steps = list(map(int, keys))
-    except ValueError:
-        steps = []
-    if not (steps and digits.isascii() and digits.isdigit() and max(steps) < _LAST_STEP):
-        wrong = next(key for key in keys if not (key.isascii() and key.isdigit() and len(key) <= 12))
+    wrong = next(itertools.filterfalse(_STEP.fullmatch, keys), None)
+    if wrong is not None:
         raise BadGoldenFile(f"{metric!r} has the step {wrong[:40]!r}, which is not a number")
+    steps = list(map(int, keys))
     if len(set(steps)) != len(steps):
         raise BadGoldenFile(f"{metric!r} has a step twice")
     return steps
 
 
-def _numbers(metric: str, values: list[Any]) -> list[float]:
-    types = set(map(type, values))
-    if types <= {float}:
-        return values
-    if types <= {float, int, str}:
-        # Most strings are "nan", in thousands of steps, so each distinct string is checked only once.
-        strings = dict.fromkeys({value for value in values if type(value) is str}, math.inf)
-        if all(map(_is_not_finite, strings)):
-            try:
-                return [float(strings.get(value, value)) for value in values]
-            except OverflowError:
-                pass
-    return [_number(metric, value) for value in values]
-
-
 def _number(metric: str, value: object) -> float:
-    if type(value) is float:
-        return value
+    """Return a value that is no float as one; infinity for the strings that collectors write."""
     if _is_not_finite(value):
         return math.inf
     if type(value) is not int:
-        raise BadGoldenFile(f"{metric!r} has {_json_type(value)}, {str(value)[:40]!r}, instead of a number")
+        raise BadGoldenFile(f"{metric!r} has {_JSON_TYPES[type(value)]}, {str(value)[:40]!r}, instead of a number")
     try:
         return float(value)
     except OverflowError:
@@ -242,7 +210,3 @@ def _is_not_finite(value: object) -> bool:
     if isinstance(value, float):
         return not math.isfinite(value)
     return isinstance(value, str) and value.strip().lower().lstrip("+-") in _NOT_FINITE
-
-
-def _json_type(value: object) -> str:
-    return _JSON_TYPES[type(value)]
