@@ -1,8 +1,10 @@
 """The comparison of golden values for reviewers: Markdown for the pull request, and rows for tables and CSV."""
 
 import math
+from bisect import bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from statistics import median
 
 from runbook_lib.golden.form import Judgement, Verdict
 from runbook_lib.golden.groups import Group
@@ -11,33 +13,28 @@ from runbook_lib.golden.measure import Measure
 from runbook_lib.text.markdown import code
 from runbook_lib.text.recipes.file_names import GoldenFileName
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 #: The buckets of |avg_rel_diff|: the first has only 0, the last everything from its bound.
-_BOUNDS = (0.0, math.ulp(0.0), 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, math.inf)
 BUCKETS = ("== 0", "(0, 1e-6)", "[1e-6, 1e-4)", "[1e-4, 1e-3)", "[1e-3, 1e-2)", "[1e-2, 1e-1)", ">= 1e-1")
+_BOUNDS = (math.ulp(0.0), 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
 _MAX_FILES = 20
 _RANK: Mapping[Verdict, int] = {"refused": 0, "held back": 1, "ambiguous": 2, "refresh": 3, "unchanged": 4}
 
 
-def by_metric(judgements: Iterable[Judgement]) -> "pd.DataFrame":
+def by_metric(judgements: Iterable[Judgement]) -> list[dict[str, object]]:
     """Return a row for each metric and platform: ``n`` files, median and maximum of |avg_rel_diff|, files by bucket.
 
     Files without a shared finite step do not count.
     """
-    import pandas as pd  # only where values have been compared: its import takes longer than most steps
-
-    changes = []
+    changes: dict[tuple[str, str], list[float]] = defaultdict(list)
     for measure in _measures(judgements):
         if measure.avg_rel_diff is not None:
-            changes.append((*_metric(measure), abs(measure.avg_rel_diff)))
-    frame = pd.DataFrame(changes, columns=["metric", "platform", "change"])
-    groups = frame.groupby(["metric", "platform"])["change"]
-    buckets = pd.cut(frame["change"], _BOUNDS, right=False, labels=BUCKETS)
-    counted = pd.crosstab([frame["metric"], frame["platform"]], buckets).reindex(columns=BUCKETS, fill_value=0)
-    table: pd.DataFrame = groups.agg(n="size", median="median", max="max").join(counted).reset_index()
-    return table
+            changes[_metric(measure)].append(abs(measure.avg_rel_diff))
+    rows = []
+    for (metric, platform), sizes in sorted(changes.items()):
+        buckets = Counter(BUCKETS[bisect_right(_BOUNDS, size)] for size in sizes)
+        row = {"metric": metric, "platform": platform, "n": len(sizes), "median": median(sizes), "max": max(sizes)}
+        rows.append(row | {name: buckets[name] for name in BUCKETS})
+    return rows
 
 
 def _metric(measure: Measure) -> tuple[str, str]:
@@ -64,15 +61,16 @@ def in_order(judgements: Iterable[Judgement]) -> tuple[Judgement, ...]:
 
 
 def rows(judgements: Iterable[Judgement]) -> list[dict[str, object]]:
-    """Return one row per (file, metric): the fields of its Measure, None if infinite, and of its judgement."""
+    """Return one row per (file, metric): the fields of its Measure, None if not finite, and of its judgement."""
     result: list[dict[str, object]] = []
     for judgement in judgements:
         for measure in judgement.measures:
             cost = judgement.costs.get(measure.metric)
             row = {**vars(measure), "ratio": None if cost is None or abs(cost) > 700 else math.exp(cost)}
-            numbers = {name: None if value in (math.inf, -math.inf) else value for name, value in row.items()}
-            ci = "fails" if measure.metric in judgement.ci else ""
-            result.append({**numbers, "verdict": judgement.verdict, "ci": ci})
+            for name, value in row.items():
+                if isinstance(value, float) and not math.isfinite(value):  # which JSON has no number for
+                    row[name] = None
+            result.append(row | {"verdict": judgement.verdict, "ci": "fails" if measure.metric in judgement.ci else ""})
     return result
 
 
@@ -120,8 +118,7 @@ def markdown(verdicts: Verdicts) -> str:
         _files("Accepted", [judgement for judgement in judgements if judgement.accepted]),
         _files("Renamed", [judgement for judgement in judgements if judgement.renamed]),
     ]
-    metrics = by_metric(judgements)
-    if not metrics.empty:
+    if metrics := by_metric(judgements):
         source = f"priors alone ({code(verdicts.missing)})" if verdicts.missing else "the history of each test"
         failing = sum(bool(judgement.ci) for judgement in judgements)
         parts.append(_table(metrics))
@@ -144,7 +141,7 @@ def _list(title: str, lines: Sequence[str], most: int) -> str:
 
 
 def _files(title: str, judgements: Iterable[Judgement]) -> str:
-    return _list(title, [_file(judgement) for judgement in judgements], _MAX_FILES)
+    return _list(title, list(map(_file, judgements)), _MAX_FILES)
 
 
 def _group(group: Group) -> str:
@@ -163,7 +160,7 @@ def _file(judgement: Judgement) -> str:
     return line
 
 
-def _table(metrics: "pd.DataFrame") -> str:
+def _table(metrics: Iterable[Mapping[str, object]]) -> str:
     heads = ["metric", "platform", "n", "median", "max", *(f"`{name}`" for name in BUCKETS)]
     lines = [
         "`avg_rel_diff = mean((old − new) / old)` per file and metric; median and maximum of its absolute value:",
@@ -171,8 +168,8 @@ def _table(metrics: "pd.DataFrame") -> str:
         f"| {' | '.join(heads)} |",
         f"|---|---|{'---:|' * (len(heads) - 2)}",
     ]
-    for row in metrics.to_dict("records"):
-        cells = [code(row["metric"]), code(row["platform"]), row["n"], f"{row['median']:.2e}", f"{row['max']:.2e}"]
-        cells += [row[name] for name in BUCKETS]
+    for row in metrics:
+        cells = [code(str(row["metric"])), code(str(row["platform"])), row["n"]]
+        cells += [f"{row['median']:.2e}", f"{row['max']:.2e}", *(row[name] for name in BUCKETS)]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
