@@ -11,10 +11,9 @@ from runbook_lib.failures import history, read_logs
 from runbook_lib.failures.base_branch import BaseResult, Comparison, other_cause
 from runbook_lib.failures.failure import FailedJob, Failure
 from runbook_lib.failures.read_logs import JobLogs
-from runbook_lib.golden import ci_runs, match_artifacts
+from runbook_lib.golden import ci_runs
 from runbook_lib.golden.ci_runs import RequestedRun, failed
-from runbook_lib.golden.collect import GoldenSource
-from runbook_lib.golden.match_artifacts import FunctionalTestJob
+from runbook_lib.golden.collect import FunctionalTestJob, GoldenSource, match_uploads
 from runbook_lib.world.github.ci_status import platform_of
 from runbook_lib.world.github.models import Issue, WorkflowJob
 from runbook_lib.world.ports import Forge, SecondCi
@@ -101,7 +100,7 @@ def _chosen(github: Forge, requested: RequestedRun) -> tuple[Sequence[WorkflowJo
 def _diagnose(
     github: Forge, run_id: int, jobs: Sequence[WorkflowJob], chosen: Iterable[WorkflowJob]
 ) -> tuple[Failure, ...]:
-    matches = match_artifacts.match_uploads(ci_runs.functional_tests(jobs), github.artifacts(run_id), run_id)
+    matches = match_uploads(ci_runs.functional_tests(jobs), github.artifacts(run_id), run_id)
     artifacts = {match.jobs[0].id: match.upload for match in matches if len(match.jobs) == 1}  # unambiguous
     logs = []
     for job in chosen:
@@ -129,7 +128,7 @@ def diagnose_pipeline(source: GoldenSource, base: str, base_commit: str) -> tupl
     finished = [pipeline for pipeline in gitlab.pipelines(base_commit) if pipeline.status in ("success", "failed")]
     there: dict[tuple[str, str, str], FunctionalTestJob] = {}
     if finished:
-        on_base = ci_runs.of_gitlab(gitlab, finished[0], image_type=source.environment, head=base_commit)
+        on_base = ci_runs.of_gitlab(gitlab, finished[0], source.environment)
         there = {(job.model, job.test_case, job.platform): job for job in on_base.jobs}
         place = f"{base} ({on_base.name} of {base_commit[:10]})"
     diagnosed = []

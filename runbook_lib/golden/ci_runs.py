@@ -6,9 +6,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.golden import match_artifacts
-from runbook_lib.golden.collect import CollectionProblem, GoldenSource
-from runbook_lib.golden.match_artifacts import FunctionalTestJob, TestState, UploadMatch
+from runbook_lib.golden.collect import (
+    CollectionProblem,
+    FunctionalTestJob,
+    GoldenSource,
+    TestState,
+    UploadMatch,
+    match_uploads,
+)  # fmt: skip
 from runbook_lib.pins.bump import ImageType
 from runbook_lib.pins.repositories import LIGHTWEIGHT, LTS
 from runbook_lib.world.github.ci_status import WORKFLOW, branch_of, platform_of
@@ -23,6 +28,10 @@ _GITLAB: dict[str, TestState] = {
     "success": "passed", "failed": "failed", "canceled": "cancelled", "canceling": "cancelled",
     "skipped": "skipped", "manual": "skipped",
 }  # fmt: skip
+#: A model or a test case, which becomes one component of a path.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
+#: The name of a functional job on GitHub; unit tests are `<bucket> - latest`, and a bucket is a path below tests.
+_TEST_JOB = re.compile(rf"(?!tests/)({_NAME.pattern})/({_NAME.pattern}) - \S.*")
 #: The summary job of a run, which fails if any other job fails.
 SUMMARY = "Nemo_CICD"
 #: The address of a run, a job or a pull request, or of its page in the practice environment.
@@ -37,18 +46,15 @@ _RAN = ("passed", "failed", "timed out", "cancelled")
 
 
 def of_github(
-    github: Forge, run: WorkflowRun, *, image_type: ImageType, branch: str, head: str, labels: AbstractSet[str],
-    older: bool = False, workflow: str = WORKFLOW,
+    github: Forge, run: WorkflowRun, *, image_type: ImageType, branch: str, labels: AbstractSet[str],
+    workflow: str = WORKFLOW,
 ) -> GoldenSource:  # fmt: skip
-    """Return a workflow run of the pull request that is mirrored to ``branch`` and has the head commit ``head``.
+    """Return a workflow run of the pull request that is mirrored to ``branch``.  Raises Refused for any other run.
 
-    ``labels`` are those at the start of the run.  ``older`` permits a run of an earlier commit.  Raises Refused for
-    any other run.
+    ``labels`` are those at the start of the run.
     """
     name = f"CI run {run.id}"
     _require_own(run, name, branch, workflow)
-    if not older:
-        _require_head(name, run.head_sha, head)
     jobs = github.jobs(run.id)
     names = tuple(sorted(job.name for job in failed(jobs)))
     source = GoldenSource(name, (), (), lambda upload: github.artifact(upload.id), image_type, failed=names)
@@ -56,8 +62,8 @@ def of_github(
         return replace(source, unusable=unusable)
     tests = functional_tests(jobs)
     if not any(test.state in _RAN for test in tests):
-        return replace(source, jobs=tests, unusable=_no_test_ran(jobs))
-    return replace(source, jobs=tests, matches=match_artifacts.match_uploads(tests, github.artifacts(run.id), run.id))
+        return replace(source, jobs=tests, unusable=_no_test_ran(names))
+    return replace(source, jobs=tests, matches=match_uploads(tests, github.artifacts(run.id), run.id))
 
 
 def _require_own(run: WorkflowRun, name: str, branch: str, workflow: str) -> None:
@@ -73,22 +79,9 @@ def _require_own(run: WorkflowRun, name: str, branch: str, workflow: str) -> Non
         )
 
 
-def _require_head(name: str, commit: str, head: str) -> None:
-    if commit != head:
-        raise Refused(
-            f"{name} tested {commit[:10]}, but the head of the bump is {head[:10]}. Its values may differ from those "
-            "of the commit that would be merged.",
-            "older-run",
-        )
-
-
-def of_gitlab(
-    gitlab: SecondCi, pipeline: Pipeline, *, image_type: ImageType, head: str, older: bool = False
-) -> GoldenSource:
-    """Return the functional tests of a pipeline for one image type; otherwise like ``of_github``."""
+def of_gitlab(gitlab: SecondCi, pipeline: Pipeline, image_type: ImageType) -> GoldenSource:
+    """Return the functional tests of a pipeline for one image type."""
     name = f"pipeline {pipeline.id}"
-    if not older:
-        _require_head(name, pipeline.sha, head)
     bridges = [bridge for bridge in gitlab.bridges(pipeline.id) if bridge.environment == image_type]
     problems: list[CollectionProblem] = []
     tests: list[FunctionalTestJob] = []
@@ -98,7 +91,7 @@ def of_gitlab(
             sentence = f"It started no pipeline (its status is {bridge.status})."
             problems.append(CollectionProblem(bridge.name, sentence))
         for job in gitlab.jobs(bridge.pipeline) if bridge.pipeline else ():
-            if match_artifacts.is_path_part(job.stage) and match_artifacts.is_path_part(job.name):
+            if _NAME.fullmatch(job.stage) and _NAME.fullmatch(job.name):
                 test = _of_gitlab_job(job, bridge)
                 tests.append(test)
                 if job.size or job.expired:
@@ -142,21 +135,20 @@ def functional_tests(jobs: Iterable[WorkflowJob]) -> tuple[FunctionalTestJob, ..
     """Return the jobs that run a functional test."""
     tests = []
     for job in jobs:
-        if names := match_artifacts.parse_job_name(job.name):
+        if name := _TEST_JOB.fullmatch(job.name):
             state: TestState = "unfinished"
             if job.status == "completed":
                 state = _GITHUB.get(job.conclusion, "skipped")
+            runner = ", ".join(job.runners)
             times = job.started, job.completed
-            runner, platform = ", ".join(job.runners), platform_of(job)
-            tests.append(FunctionalTestJob(job.id, job.name, *names, state, *times, platform, runner))
+            tests.append(FunctionalTestJob(job.id, job.name, name[1], name[2], state, *times, platform_of(job), runner))
     return tuple(tests)
 
 
-def _no_test_ran(jobs: Sequence[WorkflowJob]) -> str:
-    names = sorted({job.name for job in failed(jobs)})
+def _no_test_ran(failed: Iterable[str]) -> str:
+    names = sorted(set(failed))
     # Unit tests are `<bucket> - latest`, and a bucket is a path.
-    unit_tests = [name for name in names if name.startswith("tests/")]
-    if unit_tests:
+    if unit_tests := [name for name in names if name.startswith("tests/")]:
         return f"No functional test ran, because unit tests failed ({', '.join(unit_tests[:5])}). Fix them first."
     return f"No functional test ran; these jobs failed: {', '.join(names[:5]) or 'none'}."
 

@@ -1,6 +1,11 @@
-"""Collection of the golden files uploaded by the jobs of a CI run, with a problem for each unavailable file.
+"""The golden files that the jobs of a CI run uploaded, with a problem for each unavailable one.
 
-Nothing is guessed or dropped: each requested file is in ``files``, or the reason is in ``problems``.
+Nothing is guessed or dropped: each requested file is in ``files``, or the reason is in ``problems``.  Names alone do
+not suffice: the name of a GitHub artifact contains the test case but not the model, platform or attempt, and the jobs
+of a test case have the same name on every platform.  So an upload is matched with the job during which it was created,
+and an upload that fits several jobs stays ambiguous: callers must not guess.
+Sources: ``.github/actions/action.yml`` and ``tests/test_utils/python_scripts/download_golden_values.py`` in
+Megatron-LM.
 """
 
 import re
@@ -8,20 +13,55 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from functools import partial
+from typing import Literal
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.golden import match_artifacts
-from runbook_lib.golden.match_artifacts import FunctionalTestJob, UploadMatch
 from runbook_lib.pins.bump import ImageType
 from runbook_lib.text.recipes.file_names import FOLDER, GoldenFileName, baseline_of
 from runbook_lib.world.github.models import Artifact
 from runbook_lib.world.ports import SecondCi
-from runbook_lib.world.transport.archives import Archive, Member
+from runbook_lib.world.transport.archives import Archive, Member, is_safe
 from runbook_lib.world.transport.downloads import FileInParts
 from runbook_lib.world.transport.parser import Parser, ProgressReport, SharedFile
 
+TestState = Literal["passed", "failed", "cancelled", "timed out", "skipped", "unfinished"]
+
+#: GitHub's times are in whole seconds, and the clocks of its services differ slightly.
+_SLACK = timedelta(seconds=5)
+_UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+#: What a performance test measured, in the folder of its job.
+RESULTS = "perf_results/results.json"
+_GITLAB_MEMBER = re.compile(rf"results/iteration=([0-9]{{1,9}})/([^/]+)/assets/basic/[^/]+/(?:[^/]+|{RESULTS})")
 _MAX_NAME = 200
+
+
+@dataclass(frozen=True)
+class FunctionalTestJob:
+    """A job that ran a functional test; ``platform`` and ``runner`` are empty if unknown."""
+
+    id: int
+    name: str
+    model: str
+    test_case: str
+    state: TestState
+    started: datetime | None = None
+    completed: datetime | None = None
+    platform: str = ""
+    runner: str = ""
+
+
+@dataclass(frozen=True)
+class UploadMatch:
+    """An upload with the job that created it, or with all candidates."""
+
+    upload: Artifact
+    jobs: tuple[FunctionalTestJob, ...]
+
+    @property
+    def job_ids(self) -> frozenset[int]:
+        return frozenset(job.id for job in self.jobs)
 
 
 @dataclass(frozen=True)
@@ -88,6 +128,93 @@ class GoldenSource:
         return self.second_ci is not None
 
 
+def match_uploads(jobs: Sequence[FunctionalTestJob], uploads: Iterable[Artifact], run: int) -> tuple[UploadMatch, ...]:
+    """Match the uploads of a run with its jobs.  Uploads of other jobs, and of earlier attempts, are left out."""
+    by_case: dict[str, list[FunctionalTestJob]] = defaultdict(list)
+    for job in jobs:
+        by_case[re.sub("[/*]", "-", job.test_case)].append(job)
+    matches: list[UploadMatch] = []
+    for upload, case in _last_attempts(uploads, run):
+        candidates = tuple(job for job in by_case[case] if _during(upload, job))
+        if candidates:
+            matches.append(UploadMatch(upload, candidates))
+    return _eliminate(matches)
+
+
+def golden_members(names: Iterable[str], *, gitlab: bool = False) -> tuple[str, ...]:
+    """Return the members of an archive that contain the golden values of a job.
+
+    On GitHub they are at the top of the archive.  On GitLab they are below
+    ``results/iteration=<n>/<restart>/assets/basic/<job>``, for the last restart of the last iteration, with the results
+    of a performance test.  Unsafe names are included, so that the reader reports them instead of dropping them.
+    """
+    members = []
+    for name in names:
+        if GoldenFileName.of_artifact(re.split(r"[/\\]", name)[-1]) or (gitlab and name.endswith(f"/{RESULTS}")):
+            members.append(name)
+    if not gitlab:
+        return tuple(name for name in members if "/" not in name or not is_safe(name))
+    unsafe: list[str] = []
+    restarts: dict[tuple[tuple[int, str], ...], list[str]] = defaultdict(list)
+    for name in members:
+        match = _GITLAB_MEMBER.fullmatch(name)
+        if match:
+            restarts[_numeric(match[1]), _numeric(match[2])].append(name)
+        elif not is_safe(name):
+            unsafe.append(name)
+    last = restarts[max(restarts)] if restarts else []
+    return (*unsafe, *last)
+
+
+def _expected(
+    source: GoldenSource, job: FunctionalTestJob, known: AbstractSet[str], platforms: AbstractSet[str] = frozenset()
+) -> set[str]:
+    """Return the golden files of a job's test, on these platforms or without any on all; some have none by design."""
+    folder = f"{FOLDER}/{job.model}/{job.test_case}/"
+    files = {baseline_of(job.model, job.test_case)} & known
+    for path in known:
+        name = GoldenFileName.parse(path.removeprefix(folder))
+        if name and name.environment == source.environment and (not platforms or name.platform in platforms):
+            files.add(path)
+    return files
+
+
+def _last_attempts(uploads: Iterable[Artifact], run: int) -> Iterable[tuple[Artifact, str]]:
+    """Return one upload per UUID, with its test case: a second attempt replaces a failed first one."""
+    newest: dict[str, tuple[Artifact, str]] = {}
+    for upload in sorted(uploads, key=lambda upload: (upload.name.endswith("-retry"), upload.id)):
+        if match := re.fullmatch(rf"logs-(.+)-{run}-({_UUID})(?:-retry)?", upload.name):
+            newest[match[2]] = upload, match[1]
+    return newest.values()
+
+
+def _during(upload: Artifact, job: FunctionalTestJob) -> bool:
+    if upload.created is None or job.started is None or job.completed is None:
+        return False
+    return job.started - _SLACK <= upload.created <= job.completed + _SLACK
+
+
+def _eliminate(matches: list[UploadMatch]) -> tuple[UploadMatch, ...]:
+    """Remove a job from all uploads except the one that can belong only to it: each job uploads once."""
+    settled: set[frozenset[int]] = set()
+    while True:
+        counts = Counter(match.job_ids for match in matches if len(match.jobs) == 1)
+        # A job with two such uploads stays with both, and both are reported.
+        new = {job for job, count in counts.items() if count == 1} - settled
+        if not new:
+            return tuple(matches)
+        settled |= new
+        for index, match in enumerate(matches):
+            if others := tuple(job for job in match.jobs if frozenset({job.id}) not in new):
+                matches[index] = UploadMatch(match.upload, others)
+
+
+def _numeric(text: str) -> tuple[int, str]:
+    """Return a sort key by the first number in a text, then by the text."""
+    digits = re.search(r"[0-9]{1,18}", text)
+    return int(digits[0]) if digits else -1, text
+
+
 def collect(
     source: GoldenSource, known: AbstractSet[str], *, progress: ProgressReport | None = None
 ) -> GoldenCollection:
@@ -115,7 +242,7 @@ def collect(
             continue
         tests = {(job.model, job.test_case, job.state) for job in match.jobs}
         if isinstance(answer, tuple) and len(tests) == 1 and match.jobs[0].state == "failed":
-            files, found = _use(source.environment, match, answer, known)
+            files, found = _use(source, match, answer, known)
             problems += found
         elif any(_expected(source, job, known) for job in match.jobs):  # some tests have no golden file by design
             problems.append(_unread(match, answer))
@@ -144,7 +271,7 @@ def _read(
 
 def _read_members(upload: tuple[SharedFile, int], gitlab: bool) -> tuple[Member, ...]:
     file, size = upload
-    return tuple(Archive(file, size).read(partial(match_artifacts.golden_members, gitlab=gitlab)))
+    return tuple(Archive(file, size).read(partial(golden_members, gitlab=gitlab)))
 
 
 def _of_platform(match: UploadMatch, members: Iterable[Member]) -> UploadMatch:
@@ -169,7 +296,7 @@ def _unread(match: UploadMatch, answer: tuple[Member, ...] | RunbookError | None
 
 
 def _use(
-    environment: str, match: UploadMatch, members: Iterable[Member], known: AbstractSet[str]
+    source: GoldenSource, match: UploadMatch, members: Iterable[Member], known: AbstractSet[str]
 ) -> tuple[list[CollectedFile], list[CollectionProblem]]:
     """Return the members that are golden files of the test, and a problem for each other or missing one."""
     job = match.jobs[0]
@@ -178,32 +305,27 @@ def _use(
     make = partial(CollectedFile, job=job.name, artifact=match.upload.name, runner=job.runner)
     for member in members:
         name = _golden_name(member)
-        if not member.problem and member.name.endswith(match_artifacts.RESULTS) and job.platform:
+        if not member.problem and member.name.endswith(RESULTS) and job.platform:
             path = baseline_of(job.model, job.test_case)
             files.append(make(path, bytes=member.data, platform=job.platform.removeprefix("dgx_")))
         elif member.problem or name is None:
             sentence = f"A golden file was left out: {member.problem or 'its platform is unknown'}."
             problems.append(_problem(match, sentence, _printable(member.name)))
-        elif name.environment != environment:
-            sentence = f"It contains values for the {name.environment} image, not for {environment}."
+        elif name.environment != source.environment:
+            sentence = f"It contains values for the {name.environment} image, not for {source.environment}."
             problems.append(_problem(match, sentence, name.file))
         elif job.platform and name.platform not in ("", job.platform):
             problems.append(_problem(match, f"The job ran on {job.platform}, not on {name.platform}.", name.file))
         else:
             platforms |= {name.platform} - {""}
             files.append(make(f"{FOLDER}/{job.model}/{job.test_case}/{name.file}", bytes=member.data))
-    expected = match_artifacts.expected_files(known, job, environment, platforms)
+    expected = _expected(source, job, known, platforms)
     if expected and not (files or problems):
         sentence = "The artifact contains no golden file: the test ended before it wrote one."
         return files, [replace(_problem(match, sentence), by_job=True)]
     found = {path.rpartition("/")[2] for path in (*(file.path for file in files), *(it.file for it in problems))}
     missing = sorted(path for path in expected if path.rpartition("/")[2] not in found)
     return files, problems + [_problem(match, "This file is missing from the artifact.", path) for path in missing]
-
-
-def _expected(source: GoldenSource, job: FunctionalTestJob, known: AbstractSet[str]) -> frozenset[str]:
-    """Return the golden files of a job's test; some tests have none by design."""
-    return match_artifacts.expected_files(known, job, source.environment, ())
 
 
 def _conflicts(uses: Iterable[tuple[UploadMatch, list[CollectedFile]]]) -> dict[int, str]:

@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Next
@@ -157,16 +156,9 @@ def _of_github(state: PullRequestState, github: Forge, named: str | WorkflowRun)
     elif number := re.fullmatch(r"pull-request/([0-9]{1,18})", branch):
         pull, labellings = github.pull(int(number[1])), github.labellings(int(number[1]))
     labels = labels_at(pull.labels, labellings, run.created) if pull else frozenset()
-    source = ci_runs.of_github(
-        github,
-        run,
-        image_type=bump.image_type,
-        branch=branch,
-        head=head,
-        labels=labels,
-        older=_may_be_older(bump, run.id),
-        workflow=bump.repository.ci.workflow or WORKFLOW,
-    )
+    workflow = bump.repository.ci.workflow or WORKFLOW
+    source = ci_runs.of_github(github, run, image_type=bump.image_type, branch=branch, labels=labels, workflow=workflow)
+    _require_head(bump, source.name, run.id, run.head_sha, head)
     return ChosenRun(
         state, source, url=run.url, number=run.id, tested=run.head_sha, failed=source.failed,
         older=run.head_sha != head, named=isinstance(named, str), attempt=run.attempt,
@@ -198,8 +190,8 @@ def _of_gitlab(state: PullRequestState, run_id: str) -> ChosenRun:
             action = Next.again(f"When it has ended ({pipeline.url}):")
             what = f"pipeline {pipeline.id} of {head[:10]} ({pipeline.status})"
             return _waiting(state, what, action, for_ci=True)
-    read = partial(ci_runs.of_gitlab, gitlab, image_type=bump.image_type, head=head)
-    source = ci_runs.of_pipelines([read(it, older=_may_be_older(bump, it.id)) for it in pipelines])
+        _require_head(bump, f"pipeline {pipeline.id}", pipeline.id, pipeline.sha, head)
+    source = ci_runs.of_pipelines([ci_runs.of_gitlab(gitlab, it, bump.image_type) for it in pipelines])
     failed = tuple(sorted(job.name for job in source.jobs if job.state not in ("passed", "skipped")))
     newest = pipelines[0]
     return ChosenRun(
@@ -208,5 +200,11 @@ def _of_gitlab(state: PullRequestState, run_id: str) -> ChosenRun:
     )  # fmt: skip
 
 
-def _may_be_older(bump: Bump, run: int) -> bool:
-    return not bump.tag or bool(bump.allowed("older-run", run))
+def _require_head(bump: Bump, name: str, number: int, commit: str, head: str) -> None:
+    """Raise Refused for a bump's run of another commit than its head, unless ``older-run`` permits it."""
+    if bump.tag and commit != head and not bump.allowed("older-run", number):
+        raise Refused(
+            f"{name} tested {commit[:10]}, but the head of the bump is {head[:10]}. Its values may differ from those "
+            "of the commit that would be merged.",
+            "older-run",
+        )

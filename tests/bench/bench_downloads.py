@@ -23,8 +23,7 @@ from runbook_lib.failures import read_logs
 from runbook_lib.failures.failure import FailedJob
 from runbook_lib.failures.read_logs import JobLogs
 from runbook_lib.golden import collect
-from runbook_lib.golden.collect import GoldenSource
-from runbook_lib.golden.match_artifacts import FunctionalTestJob, UploadMatch
+from runbook_lib.golden.collect import FunctionalTestJob, GoldenSource, UploadMatch
 from runbook_lib.text.recipes.file_names import GoldenFileName
 from runbook_lib.world.github.models import Artifact
 

@@ -25,16 +25,10 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield made
 
 
-def authorized(world: World) -> str:
-    """Let CI go; the head commit."""
-    world.run(RunCi())
-    return git(world.remote, "rev-parse", BRANCH)
-
-
-def source(world: World, head: str, **options: Any) -> GoldenSource:
+def source(world: World, **options: Any) -> GoldenSource:
     github = world.github()
     run = github.runs(branch="pull-request/10")[0]
-    options = {"image_type": "dev", "branch": "pull-request/10", "head": head, "labels": LABELS} | options
+    options = {"image_type": "dev", "branch": "pull-request/10", "labels": LABELS} | options
     return ci_runs.of_github(github, run, **options)
 
 
@@ -43,10 +37,10 @@ def known(world: World) -> set[str]:
 
 
 def test_a_run_of_the_practice_world(world: World) -> None:
-    head = authorized(world)
-    assert "in progress" in source(world, head).unusable
+    world.run(RunCi())
+    assert "in progress" in source(world).unusable
     world.now[0] += 1000
-    found = collect.collect(source(world, head), known(world))
+    found = collect.collect(source(world), known(world))
     assert found.files
     assert {it.path for it in found.files} <= known(world)
     said = {(it.job.partition(" - ")[0], it.sentence.partition(":")[0]) for it in found.problems}
@@ -68,9 +62,9 @@ def test_a_run_of_the_practice_world(world: World) -> None:
     ],
 )
 def test_runs_without_usable_values(world: World, options: Any, words: str) -> None:
-    head = authorized(world)
+    world.run(RunCi())
     world.now[0] += 1000
-    made = source(world, head, **options)
+    made = source(world, **options)
     assert words in made.unusable
     found = collect.collect(made, frozenset())
     assert (found.files, len(found.problems)) == ((), 1)
@@ -78,17 +72,14 @@ def test_runs_without_usable_values(world: World, options: Any, words: str) -> N
 
 def test_a_failed_unit_test_is_the_reason(world: World) -> None:
     world.forge.break_jobs("tests/unit_tests/data/")
-    head = authorized(world)
+    world.run(RunCi())
     world.now[0] += 1000
     unit = next(job.name for job in world.github().jobs(world.github().runs(branch="pull-request/10")[0].id)
                 if job.conclusion == "failure")  # fmt: skip
-    assert unit in source(world, head).unusable
+    assert unit in source(world).unusable
 
 
-def test_runs_of_other_commits_and_branches_are_refused(world: World) -> None:
-    head = authorized(world)
-    with pytest.raises(Refused, match="what: older-run"):
-        source(world, "0" * 40)
-    assert source(world, "0" * 40, older=True).unusable
+def test_runs_of_other_branches_are_refused(world: World) -> None:
+    world.run(RunCi())
     with pytest.raises(Refused, match="CICD Megatron-LM on pull-request/11"):
-        source(world, head, branch="pull-request/11")
+        source(world, branch="pull-request/11")

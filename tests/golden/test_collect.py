@@ -12,9 +12,7 @@ import pytest
 from stores import TOKEN, Fault, Store, packed, remote
 
 from runbook_lib.golden import collect as artifacts
-from runbook_lib.golden import match_artifacts
-from runbook_lib.golden.collect import GoldenCollection, GoldenSource
-from runbook_lib.golden.match_artifacts import FunctionalTestJob
+from runbook_lib.golden.collect import FunctionalTestJob, GoldenCollection, GoldenSource
 from runbook_lib.world.github.models import Artifact
 from runbook_lib.world.transport.web import RemoteFile
 
@@ -58,7 +56,7 @@ class Run:
         self.uploads.append(Artifact(left.id, left.name, len(data), left.expired, left.created))
 
     def collect(self, **options: Any) -> GoldenCollection:
-        pairs = match_artifacts.match_uploads(self.jobs, self.uploads, RUN)
+        pairs = artifacts.match_uploads(self.jobs, self.uploads, RUN)
         source = GoldenSource("CI run 4711", tuple(self.jobs), pairs, self.address)
         progress = lambda done, total, name: self.lines.append((done, total, name))  # noqa: E731
         known = options.get("known", {place(f"{job.model}/{job.test_case}") for job in self.jobs})
@@ -191,8 +189,8 @@ def test_gitlab_the_last_restart_of_the_last_iteration() -> None:
         base.format(0, "restart_2", H100), base.format(2, "restart_9", H100),
         base.format(2, "restart_10", "generations_dev_dgx_h100.json"), base.format(10, "restart_1", "other.json"),
     ]  # fmt: skip
-    assert match_artifacts.golden_members(names, gitlab=True) == (names[2],)
-    assert match_artifacts.golden_members(["x/../../" + H100, "x/" + H100], gitlab=True) == ("x/../../" + H100,)
+    assert artifacts.golden_members(names, gitlab=True) == (names[2],)
+    assert artifacts.golden_members(["x/../../" + H100, "x/" + H100], gitlab=True) == ("x/../../" + H100,)
 
 
 # -- what is not to be had --------------------------------------------------------------------------------------------

@@ -380,6 +380,14 @@ def test_values_of_the_scopes_that_github_never_runs_come_from_gitlab(gitlab: Wo
     assert gitlab.effects() == []
 
 
+def test_a_pipeline_of_another_commit_is_refused(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    replies = gitlab_project.with_test("b" * 40, "gpt3_mcore_tp1_pp4", packed({}))
+    with gitlab_project.served(replies, REPOSITORY) as project:
+        project.configure(monkeypatch)
+        with pytest.raises(Refused, match="what: older-run"):
+            step05(at, mode="preview", source="gitlab", run_id="1")
+
+
 # -- without a bump ----------------------------------------------------------------------------------------------
 
 

@@ -16,9 +16,8 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.failures import read_logs
 from runbook_lib.failures.failure import FailedJob, Failure
 from runbook_lib.failures.read_logs import JobLogs
-from runbook_lib.golden import collect, match_artifacts
-from runbook_lib.golden.collect import GoldenSource
-from runbook_lib.golden.match_artifacts import FunctionalTestJob
+from runbook_lib.golden import collect
+from runbook_lib.golden.collect import FunctionalTestJob, GoldenSource
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.text.recipes.file_names import FOLDER
 from runbook_lib.world.github.client import GitHub
@@ -50,7 +49,7 @@ def collected(
         for it in ran
     ]
     source = GoldenSource(
-        "CI run 4711", ran, match_artifacts.match_uploads(ran, uploads, 4711), lambda _: _file(url, transport)
+        "CI run 4711", ran, collect.match_uploads(ran, uploads, 4711), lambda _: _file(url, transport)
     )
     golden_files = {f"{FOLDER}/{it.model}/{it.test_case}/golden_values_dev_dgx_h100.json" for it in ran}
     return collect.collect(source, golden_files)

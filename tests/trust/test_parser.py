@@ -79,7 +79,7 @@ def test_archives_are_opened_by_the_parser_alone() -> None:
     unpackers = {name for name, it in text.items() if any(f"import {module}" in it for module in unpack)}
     assert unpackers == {"world/transport/archives.py", "practice/evidence.py"}  # which makes some
     users = {name for name, it in text.items() if "transport.archives import" in it or "import archives" in it}
-    assert users == {"failures/read_logs.py", "golden/collect.py", "golden/match_artifacts.py"}
+    assert users == {"failures/read_logs.py", "golden/collect.py"}
     assert {name for name, it in text.items() if "json.load" in it} <= {*BOUNDED, *OWN}, "is it bounded?"
 
 

@@ -10,10 +10,10 @@ from gitlab_project import TOKEN, Project, bridge, job, pipeline
 from local_server import answering
 from stores import packed
 
-from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
+from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.golden import ci_runs
 from runbook_lib.golden import collect as artifacts
-from runbook_lib.golden.collect import GoldenCollection, GoldenSource
+from runbook_lib.golden.collect import GoldenCollection
 from runbook_lib.world.gitlab.client import GitLab, NoSuchRef
 
 HEAD = "a" * 40
@@ -42,14 +42,10 @@ def client(project: Project, **env: str) -> GitLab:
 
 
 def collect(project: Project) -> GoldenCollection:
-    found = source(project, HEAD)
+    gitlab = client(project)
+    found = ci_runs.of_gitlab(gitlab, gitlab.pipeline(1), "dev")
     cases = "tests/functional_tests/test_cases"
     return artifacts.collect(found, {f"{cases}/{job.model}/{job.test_case}/{H100}" for job in found.jobs})
-
-
-def source(project: Project, head: str, **options: bool) -> GoldenSource:
-    gitlab = client(project)
-    return ci_runs.of_gitlab(gitlab, gitlab.pipeline(1), image_type="dev", head=head, **options)
 
 
 # -- pipelines and their jobs ----------------------------------------------------------------------------------------
@@ -87,12 +83,6 @@ def test_the_results_of_a_performance_test(project: Project) -> None:
     }  # fmt: skip
     (file,) = collect(project).files
     assert (file.path, file.platform) == ("tests/performance_tests/test_cases/gpt/a/baseline_values.json", "h100")
-
-
-def test_pipelines_of_another_commit(project: Project) -> None:
-    with pytest.raises(Refused, match="what: older-run"):
-        source(project, "b" * 40)
-    assert source(project, "b" * 40, older=True).unusable
 
 
 def test_the_pipelines_of_a_commit_are_those_without_a_parent(project: Project) -> None:
