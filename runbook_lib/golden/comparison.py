@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from runbook_lib.decisions import Decision, Decisions
+from runbook_lib.decisions import Decisions
 from runbook_lib.golden import baselines, history, table
 from runbook_lib.golden import collect as artifacts
 from runbook_lib.golden.bisect_offer import ImageSearches, look_searches
@@ -67,21 +67,15 @@ class GoldenReadings:
         run = self.ci_run
         verdicts = self.table.judge(self.history, run.attempt)
         decided = table.decide(verdicts, self.table, run.bump.decisions, run.number, run.attempt)
-        return GoldenComparison(self, *decided, on_branch)
+        return GoldenComparison(self, decided, on_branch)
 
 
 @dataclass(frozen=True)
 class GoldenComparison:
-    """A run's golden values and the verdicts on them.
-
-    ``decided`` are the decisions that were used, bound to these values, and ``unconfirmed`` the dangers, by name, of
-    files and groups whose decisions do not confirm them.  ``on_branch``: as in GoldenReadings.judge.
-    """
+    """A run's golden values and the verdicts on them; ``on_branch`` is that of GoldenReadings.judge."""
 
     readings: GoldenReadings
     verdicts: Verdicts
-    decided: tuple[Decision, ...] = ()
-    unconfirmed: Mapping[str, str] = field(default_factory=dict)
     on_branch: bool = False
 
     @cached_property
@@ -180,7 +174,7 @@ def read_table(branch: BumpBranch, measured: Mapping[str, str]) -> GoldenTable:
 def judge_branch(branch: BumpBranch) -> Verdicts:
     """Judge the golden files that the branch has changed since it diverged from its base."""
     golden = read_table(branch, {})
-    return table.decide(golden.judge(read_history(branch)), golden, branch.bump.decisions)[0]
+    return table.decide(golden.judge(read_history(branch)), golden, branch.bump.decisions)
 
 
 def read_history(branch: BumpBranch) -> GoldenHistory:

@@ -1,13 +1,16 @@
-"""Decisions on many files together: a shift of times or memory, a common change of losses, or a loss of data.
+"""What the changes of many files have in common, and the noise of each test.
 
-What most tests of a platform share is one decision: at least COMMON of them, and more than half.  The shift of a
-platform's times or memory is the median of its changes.  Each test is judged by its deviation from it, so a shift
-beyond SHIFT_LIMIT is always a decision.
+What most tests of a platform share is one decision: at least COMMON of them, and more than half.  It is a shift of
+times or memory, a common change of losses, or a loss of data.  The shift of a platform's times or memory is the median
+of its changes.  Each test is judged by its deviation from it, so a shift beyond SHIFT_LIMIT is always a decision.
+
+The noise of a test's times, memory and zeros is learned from its past changes, without the shift that each shared with
+the other files of its commit and platform.  A test has few versions, so its variance is shrunk towards the usual one.
 """
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import PurePath
@@ -16,9 +19,32 @@ from statistics import median
 from runbook_lib.decisions import digest
 from runbook_lib.golden.baselines import is_of_platform
 from runbook_lib.golden.form import Judgement, ReviewReason
+from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.measure import loss_change
-from runbook_lib.golden.noise import COMMON, SHIFTS, SIGMA, NoiseModel, platform_of
+from runbook_lib.text.recipes.file_names import GoldenFileName
 
+
+@dataclass(frozen=True)
+class UsualNoise:
+    """The usual standard deviations of a metric: a test's change (never less than ``least``), a platform's shift."""
+
+    test: float
+    shift: float = 0.05
+    least: float = 0.015
+
+
+_USUAL = {
+    "iteration-time": UsualNoise(0.0288, 0.0233),
+    "mem-allocated-bytes": UsualNoise(0.00265, 0.01, 0.004),
+    "mem-max-allocated-bytes": UsualNoise(0.002, 0.01, 0.004),
+    "num-zeros": UsualNoise(0.0168, 0.01, 0.03),
+    "throughput": UsualNoise(0.15),
+}
+_OTHER = UsualNoise(0.06)
+#: The weight of the usual noise, in numbers of changes.
+_OF_PRIOR = 3.0
+#: The minimum number of files for a platform's common shift, and the factor from median deviation to sigma.
+COMMON, _SIGMA = 4, 1.4826
 #: The common shift that needs a person's decision.
 SHIFT_LIMIT = 0.05
 #: The weight of the tests' own noise against the spread within a platform, in numbers of tests.
@@ -29,6 +55,57 @@ _FORM_SHARE = 0.1
 #: by which that is known, and the limits within which two tests agreed; the weight of an exception.
 _ALIKE, _NEARLY_ALL, _LEAST_STEPS, _AGREED, _UNLIKE = 0.25, 0.8, 5, 0.5, 2.0
 LOSS, BASELINES = "loss", "baselines"
+
+
+@dataclass(frozen=True)
+class NoiseModel:
+    """Past changes by (file, metric), without the shift of their platform.
+
+    ``losses``: by file and loss the past changes as multiples of their limits.
+    """
+
+    residuals: Mapping[tuple[str, str], Sequence[float]]
+    losses: Mapping[tuple[str, str], Sequence[float]]
+
+    def scale(self, file: str, metric: str) -> float:
+        """Return the standard deviation of a test's change, robust and shrunk towards the usual one."""
+        past, usual = self.residuals.get((file, metric), ()), _USUAL.get(metric, _OTHER)
+        limit = 3 * max(usual.test, _SIGMA * median(map(abs, past)) if len(past) >= COMMON else 0.0)
+        total = sum(min(abs(change), limit) ** 2 for change in past)
+        variance = (_OF_PRIOR * usual.test**2 + total) / (_OF_PRIOR + len(past))
+        return max(math.sqrt(variance), usual.least)
+
+    def similar(self, file: str, metric: str, change: float) -> tuple[int, int]:
+        """Return the number of past changes of a test that were at least as large, in either direction, and of all."""
+        past = self.residuals.get((file, metric), ())
+        return sum(abs(residual) >= abs(change) for residual in past), len(past)
+
+
+def platform_of(file: str) -> str:
+    """Return the platform of a golden file, with the environment if it is not dev."""
+    name = GoldenFileName.parse(file.rpartition("/")[2])
+    if name is None:
+        return ""
+    return name.platform if name.environment == "dev" else f"{name.environment}_{name.platform}".rstrip("_")
+
+
+def learn(history: GoldenHistory, renamed: Mapping[str, str]) -> NoiseModel:
+    """Learn the noise of each test from the history; ``renamed`` maps old file names to new ones."""
+    by_commit: dict[tuple[int, str, str], list[tuple[str, float]]] = defaultdict(list)
+    losses: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for name, changes_of_file in history.changes.items():
+        file, platform = renamed.get(name, name), platform_of(name)
+        for past in changes_of_file:
+            for metric, excess in past.losses.items():
+                losses[file, metric].append(excess)
+            for metric, change in past.costs.items():
+                by_commit[past.order, platform, metric].append((file, change))
+    residuals: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for (_, _, metric), changes in by_commit.items():
+        shift = median(change for _, change in changes) if len(changes) >= COMMON else 0.0
+        for file, change in changes:
+            residuals[file, metric].append(change - shift)
+    return NoiseModel(residuals, losses)
 
 
 @dataclass(frozen=True)
@@ -103,10 +180,10 @@ def split(judgements: Iterable[Judgement], model: NoiseModel) -> tuple[list[Grou
     deviations: dict[tuple[str, str], Deviation] = {}
     for (platform, metric), changes in sorted(platforms.items()):
         # Of few tests, the shift cannot be separated from a test's own change, so it adds to the noise.
-        shift, spread = 0.0, SHIFTS.get(metric, SHIFTS[""])
+        shift, spread = 0.0, _USUAL.get(metric, _OTHER).shift
         if len(changes) >= COMMON:
             shift = median(changes.values())
-            spread = SIGMA * median(abs(change - shift) for change in changes.values())
+            spread = _SIGMA * median(abs(change - shift) for change in changes.values())
             spread *= len(changes) / (len(changes) + _OF_TESTS)
         for file, change in changes.items():
             deviations[file, metric] = Deviation(change - shift, math.hypot(model.scale(file, metric), spread), shift)

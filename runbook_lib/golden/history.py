@@ -5,10 +5,11 @@ stores the result by commit.  An incomplete history is not used, and ``missing``
 """
 
 import contextlib
+import itertools
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import platformdirs
@@ -22,82 +23,71 @@ from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.git.commit_changes import file_versions
 from runbook_lib.world.machine.files import make_folder, write
 
-_FORMAT = 3
+_FORMAT = 4
 #: The most commits that are read, newest first, and the size in bytes from which a file is left out.
 _MAX_COMMITS, _MAX_BYTES = 2000, 8 * 2**20
 
 
 @dataclass(frozen=True)
 class PastChange:
-    """A change to one golden file in one commit; ``order`` numbers the commits from the first.
+    """A change to a golden file in one commit; ``order`` numbers the commits from the first.
 
     ``costs`` are as in Judgement, ``losses`` the excess of each loss over its limit.  A new file has neither.
     """
 
-    file: str
     order: int
-    costs: Mapping[str, float]
-    losses: Mapping[str, float]
+    costs: Mapping[str, float] = field(default_factory=dict)
+    losses: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class GoldenHistory:
-    """All changes up to a commit, the oldest first; ``missing`` is the reason why there are none."""
+    """The changes of each file, by its current name, the oldest first; ``missing`` is the reason why there are none."""
 
-    commit: str = ""
-    changes: tuple[PastChange, ...] = ()
+    changes: Mapping[str, Sequence[PastChange]] = field(default_factory=dict)
     missing: str = ""
 
 
-@dataclass
-class HistoryBuilder:
-    """The versions of golden files, commit by commit."""
+def follow(
+    commits: Iterable[Sequence[tuple[str, str]]], contents: Mapping[str, bytes]
+) -> Iterator[Mapping[str, Sequence[PastChange]]]:
+    """Yield the changes of each file before each commit, and after the last, in one mapping that grows.
 
-    order: int = 0
-    values: dict[str, GoldenValues] = field(default_factory=dict)
-    blobs: dict[str, str] = field(default_factory=dict)
-    changes: dict[str, list[PastChange]] = field(default_factory=lambda: defaultdict(list))
-
-    def add(self, versions: Iterable[tuple[str, str]], contents: Mapping[str, bytes]) -> None:
-        """Add a commit: the path of each changed file, and its blob, empty if it was removed.
-
-        A file that cannot be read is left out.
-        """
-        self.order += 1
-        changed = list(versions)
-        removed = {self.blobs.pop(path, ""): path for path, blob in changed if not blob}
-        for path, blob in changed:
-            values = None
-            with contextlib.suppress(BadGoldenFile, KeyError):
-                values = parse(contents[blob])
+    A commit has the path of each changed file, and its blob, empty if it was removed.  A file that cannot be read is
+    left out.
+    """
+    values: dict[str, GoldenValues] = {}
+    blobs: dict[str, str] = {}
+    changes: dict[str, list[PastChange]] = defaultdict(list)
+    for order, versions in enumerate(commits):
+        yield changes
+        removed = {blobs.pop(path, ""): path for path, blob in versions if not blob}
+        for path, blob in versions:
             if not blob:
-                self.values.pop(path, None)
-            elif values is not None:
-                if path not in self.blobs and blob in removed and removed[blob] in self.changes:
-                    self.changes[path] = self.changes.pop(removed[blob])  # renamed
-                self.changes[path].append(self._change(path, values))
-                self.values[path], self.blobs[path] = values, blob
+                values.pop(path, None)
+                continue
+            try:
+                after = parse(contents[blob])
+            except (BadGoldenFile, KeyError):
+                continue
+            if path not in blobs and removed.get(blob) in changes:
+                changes[path] = changes.pop(removed[blob])  # renamed
+            changes[path].append(_change(order, values.get(path), after))
+            values[path], blobs[path] = after, blob
+    yield changes
 
-    def _change(self, path: str, values: GoldenValues) -> PastChange:
-        before = self.values.get(path)
-        if before is None:
-            return PastChange(path, self.order, {}, {})
-        losses = {}
-        for metric in filter(is_loss, before.series.keys() & values.series.keys()):
-            change = loss_change(before.series[metric], values.series[metric])
-            if change:
-                losses[metric] = change.excess
-        costs = cost_changes(before, values)
-        if not costs.get("iteration-time", 1.0):  # identical to the last digit: the times were not measured again
-            costs = {}
-        return PastChange(path, self.order, costs, losses)
 
-    def history(self, commit: str) -> GoldenHistory:
-        """Return the history added so far."""
-        changes = []
-        for path, of_file in self.changes.items():
-            changes += [replace(past, file=path) for past in of_file]
-        return GoldenHistory(commit, tuple(sorted(changes, key=lambda change: (change.order, change.file))))
+def _change(order: int, before: GoldenValues | None, after: GoldenValues) -> PastChange:
+    if before is None:
+        return PastChange(order)
+    losses = {}
+    for metric in filter(is_loss, before.series.keys() & after.series.keys()):
+        if change := loss_change(before.series[metric], after.series[metric]):
+            losses[metric] = change.excess
+    costs = cost_changes(before, after)
+    if not costs.get("iteration-time", 1.0):  # identical to the last digit: the times were not measured again
+        costs = {}
+    return PastChange(order, costs, losses)
 
 
 def default_cache() -> Path:
@@ -114,24 +104,21 @@ def read(checkout: Checkout, ref: str, cache: Path | None) -> GoldenHistory:
     except RunbookError as error:
         return GoldenHistory(missing=str(error))
     # The losses are multiples of limits, which may change with a new release.
-    limits = f"{LOSS:g}-{WINDOW_LOSS:g}"
-    stored = cache / f"{commit}-{_FORMAT}-{limits}.json" if cache else None
+    stored = cache / f"{commit}-{_FORMAT}-{LOSS:g}-{WINDOW_LOSS:g}.json" if cache else None
     if stored:
-        with contextlib.suppress(OSError, ValueError, TypeError):
-            return GoldenHistory(commit, tuple(PastChange(*row) for row in json.loads(stored.read_bytes())))
-    commits = list_versions(checkout, commit)
-    ids = {blob for _, versions in commits for _, blob in versions if blob}
-    contents = read_objects(checkout.path, sorted(ids), _MAX_BYTES)
-    builder = HistoryBuilder()
-    for _, versions in commits:
-        builder.add(versions, contents)
-    history = builder.history(commit)
+        with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
+            known = {}
+            for path, rows in json.loads(stored.read_bytes()).items():
+                known[path] = [PastChange(**row) for row in rows]
+            return GoldenHistory(known)
+    commits = [versions for _, versions in list_versions(checkout, commit)]
+    ids = {blob for _, blob in itertools.chain.from_iterable(commits) if blob}
+    *_, changes = follow(commits, read_objects(checkout.path, sorted(ids), _MAX_BYTES))
     if stored:
-        rows = [[*vars(change).values()] for change in history.changes]
         with contextlib.suppress(OSError, RunbookError):
             make_folder(stored.parent)
-            write(stored, json.dumps(rows, separators=(",", ":")).encode())
-    return history
+            write(stored, json.dumps(changes, default=vars).encode())
+    return GoldenHistory(changes)
 
 
 def list_versions(checkout: Checkout, commit: str) -> list[tuple[str, list[tuple[str, str]]]]:

@@ -1,10 +1,9 @@
 """The verdict on a refresh of golden values: drift of the image, or a change that a person must review.
 
 A file's form is judged first (``form``).  A change of time or memory is split into the shift of its platform, which is
-one decision for all files (``groups``), and the test's deviation, which is held back if it is improbable for that test
-(``noise``).  Losses have limits that past images kept (``measure``).  A value is *ambiguous* if another attempt of the
-run decides, because the test moved as far before.  CI's own rules are reported beside the verdict; they determine what
-CI does.
+one decision for all files, and the test's deviation, which is held back if it is improbable for that test (``groups``).
+Losses have limits that past images kept (``measure``).  A value is *ambiguous* if another attempt of the run decides,
+because the test moved as far before.  CI's own rules are reported beside the verdict; they determine what CI does.
 """
 
 import math
@@ -12,11 +11,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from runbook_lib.decisions import DANGERS, DIVERGENCE, LOST, SLOWER
+from runbook_lib.decisions import DANGERS, DIVERGENCE, LOST, SLOWER, Decision
 from runbook_lib.golden.form import STOPPED, Judgement, ReviewReason, Verdict, examine
-from runbook_lib.golden.groups import LOSS, SHIFT_LIMIT, Deviation, Group, baseline_groups, common_reasons, split
+from runbook_lib.golden.groups import (
+    LOSS,
+    SHIFT_LIMIT,
+    Deviation,
+    Group,
+    NoiseModel,
+    baseline_groups,
+    common_reasons,
+    learn,
+    split,
+)  # fmt: skip
 from runbook_lib.golden.history import GoldenHistory
-from runbook_lib.golden.noise import NoiseModel, learn
 from runbook_lib.text.recipes.file_names import is_baseline
 
 #: The number of standard deviations from which a deviation is held back.
@@ -34,13 +42,16 @@ _CERTAIN, _CERTAIN_RATIO = 5.0, 1.15
 class Verdicts:
     """The judgements on a set of files, and the decisions on groups of files.
 
-    ``deviations`` are by (file, metric).  ``missing``: why no history was used.
+    ``deviations`` are by (file, metric).  ``missing``: why no history was used.  ``decided`` are a person's decisions
+    that were used, and ``unconfirmed`` the dangers, by name, of files and groups whose decisions do not confirm them.
     """
 
     judgements: tuple[Judgement, ...] = ()
     groups: tuple[Group, ...] = ()
     deviations: Mapping[tuple[str, str], Deviation] = field(default_factory=dict)
     missing: str = ""
+    decided: tuple[Decision, ...] = ()
+    unconfirmed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def waiting(self) -> frozenset[str]:

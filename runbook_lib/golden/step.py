@@ -133,7 +133,7 @@ def _held_back(values: GoldenComparison) -> str:
         names = join_first([file.file for file in stopped], 4)
         count = len(stopped)
         reasons.append(f"{display.count(count, 'golden file')} {display.be(count)} held back ({names})")
-    for name, danger in values.unconfirmed.items():
+    for name, danger in values.verdicts.unconfirmed.items():
         reasons.append(f"the decision on {name} needs `confirm: {danger}`")
     return "; ".join(reasons)
 
@@ -162,9 +162,9 @@ def _check_complete(values: GoldenComparison) -> Check:
 def _evidence(values: GoldenComparison, bump: Bump, drawings: Mapping[str, Callable[[], display.Picture]]) -> Evidence:
     readings, run, verdicts = values.readings, values.readings.ci_run, values.verdicts
     assert run.source is not None
-    decided = list(values.decided)
+    decided = verdicts.decided
     if run.older and (older := bump.allowed("older-run", run.number)):
-        decided.append(older)
+        decided = (*decided, older)
     is_short = sum(len(edit.after) for edit in values.edits) < 100_000
     return Evidence(
         {"run": run.source.name, "base_commit": run.branch.base_commit, "plan_from": run.branch.start},
@@ -178,7 +178,7 @@ def _evidence(values: GoldenComparison, bump: Bump, drawings: Mapping[str, Calla
             "missing": list(map(vars, readings.collection.problems)),
         },
         diff(values.edits) if is_short else "",
-        tuple(decided),
+        decided,
         (*run.branch.warnings, *readings.warnings),
         {name: partial(_svg, draw) for name, draw in drawings.items()},
     )

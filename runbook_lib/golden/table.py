@@ -81,13 +81,8 @@ def held_back(verdicts: Verdicts, table: GoldenTable) -> Iterator[tuple[str, str
             yield file.file, file.danger, table.digest(file.file)
 
 
-def decide(
-    verdicts: Verdicts, table: GoldenTable, decisions: Decisions, run: int = 0, attempt: int = 0
-) -> tuple[Verdicts, tuple[Decision, ...], dict[str, str]]:
-    """Apply a person's decisions to what is held back.
-
-    Return the verdicts, the decisions that were used, and the dangers, by name, that decisions do not confirm.
-    """
+def decide(verdicts: Verdicts, table: GoldenTable, decisions: Decisions, run: int = 0, attempt: int = 0) -> Verdicts:
+    """Apply a person's decisions to what is held back."""
     used: dict[str, Decision] = {}
     unconfirmed = {}
     for name, danger, values in held_back(verdicts, table):
@@ -96,14 +91,17 @@ def decide(
             unconfirmed[name] = danger
         elif decision:
             used[name] = decision
-    judgements = tuple(
-        replace(file, verdict="refresh", accepted=used[file.file].reason)
-        if file.verdict in _ACCEPTABLE and file.file in used
-        else file
-        for file in verdicts.judgements
+    judgements, groups = list(verdicts.judgements), list(verdicts.groups)
+    for at, file in enumerate(judgements):
+        if file.file in used:
+            judgements[at] = replace(file, verdict="refresh", accepted=used[file.file].reason)
+    for at, group in enumerate(groups):
+        if group.id in used:
+            groups[at] = replace(group, accepted=used[group.id].reason)
+    decided = tuple(used.values())
+    return replace(
+        verdicts, judgements=tuple(judgements), groups=tuple(groups), decided=decided, unconfirmed=unconfirmed
     )
-    groups = [replace(it, accepted=used[it.id].reason) if it.id in used else it for it in verdicts.groups]
-    return replace(verdicts, judgements=judgements, groups=tuple(groups)), tuple(used.values()), unconfirmed
 
 
 def require_met(decisions: Decisions, verdicts: Verdicts) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from runbook_lib.golden import history
 from runbook_lib.golden.diff import GoldenFiles, compare, of_revision
 from runbook_lib.golden.form import STOPPED
-from runbook_lib.golden.history import GoldenHistory, HistoryBuilder
+from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.judge import Verdicts
 from runbook_lib.world.git.blobs import read_objects
 from runbook_lib.world.git.checkout import Checkout
@@ -53,12 +53,12 @@ def refreshes(clone: Path) -> Iterator[Refresh]:
     times = dict(line.split() for line in checkout.git("log", "--first-parent", "--format=%H %ct", MAIN).splitlines())
     commits = history.list_versions(checkout, checkout.resolve(MAIN))
     contents = read_objects(clone, sorted({blob for _, files in commits for _, blob in files if blob}), 2**23)
-    builder, blobs = HistoryBuilder(), dict[str, str]()
-    for commit, files in commits:
+    blobs: dict[str, str] = {}
+    before = history.follow([files for _, files in commits], contents)
+    for (commit, files), past in zip(commits, before, strict=False):
         old = {path: contents[blobs[path]].decode() for path, _ in files if path in blobs}
         new = {path: contents[blob].decode() for path, blob in files if blob in contents}
-        yield Refresh(commit, int(times[commit]) >= SINCE, builder.history(commit), old, new)
-        builder.add(files, contents)
+        yield Refresh(commit, int(times[commit]) >= SINCE, GoldenHistory(past), old, new)
         blobs |= dict(files)
         blobs = {path: blob for path, blob in blobs.items() if blob}
 

@@ -33,12 +33,12 @@ def by_hand(*subjects: str, seen: Seen | None = None) -> Decisions:
 
 def test_only_what_is_held_back_is_accepted() -> None:
     assert [name for name, _, _ in table.held_back(VERDICTS, GoldenTable())] == [GROUP.id, HELD]
-    accepted, used, unconfirmed = table.decide(VERDICTS, GoldenTable(), by_hand(HELD, REFUSED, FINE, GROUP.id))
+    accepted = table.decide(VERDICTS, GoldenTable(), by_hand(HELD, REFUSED, FINE, GROUP.id))
     assert [(file.verdict, file.accepted) for file in accepted.judgements] == [
         ("refresh", "right"), ("refused", ""), ("refresh", ""),
     ]  # fmt: skip
     assert [group.accepted for group in accepted.groups] == ["right"]
-    assert ([each.subject for each in used], unconfirmed) == ([GROUP.id, HELD], {})
+    assert ([each.subject for each in accepted.decided], accepted.unconfirmed) == ([GROUP.id, HELD], {})
     assert list(table.held_back(accepted, GoldenTable())) == []
 
 

@@ -19,7 +19,7 @@ from stores import packed
 from runbook_lib.bump import push_round, ready
 from runbook_lib.bump.run_ci import RunCi
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.golden import groups, noise, step
+from runbook_lib.golden import groups, step
 from runbook_lib.golden.comparison import GoldenComparison, GoldenReadings
 from runbook_lib.golden.step import GoldenStep
 from runbook_lib.model import Plan, Round
@@ -493,8 +493,7 @@ def test_a_value_that_creeps_over_two_rounds_is_held_back_and_can_be_accepted(
 @pytest.fixture
 def two_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let two tests show a shift of their platform: so many drift in practice."""
-    for module in (groups, noise):
-        monkeypatch.setattr(module, "COMMON", 2)
+    monkeypatch.setattr(groups, "COMMON", 2)
 
 
 @pytest.mark.slow
@@ -552,7 +551,7 @@ def test_a_group_that_was_committed_by_hand_is_not_ready_before_it_is_accepted(a
 
 def test_the_jobs_of_ambiguous_values_are_named_to_run_again(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     slower(monkeypatch, "gpt3_moe_mcore_te_ep8", 1.6)
-    monkeypatch.setattr(noise.NoiseModel, "similar", lambda *_: (1, 8))
+    monkeypatch.setattr(groups.NoiseModel, "similar", lambda *_: (1, 8))
     ran = step05(at, mode="local")
     assert ran.values.verdicts.ambiguous == {name for name in DRIFTED if name.startswith("moe")}
     assert not [edit for edit in ran.edits if "moe" in edit.path]

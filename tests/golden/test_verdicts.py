@@ -34,9 +34,7 @@ def changed(file, ratios):
 def past(changes):
     """Return a history of one test in which its time changed by these ratios."""
     costs = [{TIME: math.log(ratio)} for ratio in changes]
-    return GoldenHistory(
-        "c0ffee", tuple(PastChange(name(0), at, cost, {"lm loss": 0.1}) for at, cost in enumerate(costs))
-    )
+    return GoldenHistory({name(0): [PastChange(at, cost, {"lm loss": 0.1}) for at, cost in enumerate(costs)]})
 
 
 def near(ratio, count, seed=1, spread=0.02):
