@@ -26,6 +26,9 @@ _RATIO, _DEFAULT_RATIO = "max_regression_ratio", 1.02
 #: The default tolerances in per cent: worse, and a better throughput.
 _WORSE, _BETTER = 10.0, 20.0
 
+#: Numbers beyond these measure nothing, and their ratios would not be finite.
+_SMALLEST, _LARGEST = 1e-100, 1e100
+
 #: Numbers and settings by ``platform/batch/name``, or by ``case/name``.
 Baseline = Mapping[str, float | str]
 
@@ -57,7 +60,7 @@ def _collect(data: Mapping[str, Any], place: str, found: dict[str, float | str])
         if isinstance(value, dict):
             _collect(value, f"{key}/", found)
         elif type(value) in (int, float) and name in _METRICS | {_RATIO}:
-            if not math.isfinite(value) or value <= 0:
+            if not _SMALLEST < value < _LARGEST:
                 raise BadGoldenFile(f"{key} is {value}, with which nothing can be compared")
             found[key] = float(value)
         elif type(value) in (int, float, str) and name not in _METRICS:
@@ -107,7 +110,7 @@ def is_of_platform(key: str) -> bool:
 
 def _per_cent(options: Mapping[str, Any], name: str, default: float) -> float:
     value = options.get(name, default)
-    return (value if type(value) in (int, float) and math.isfinite(value) else default) / 100
+    return (value if type(value) in (int, float) and -_LARGEST < value < _LARGEST else default) / 100
 
 
 def with_results(baseline: str | None, platform: str, results: str) -> str:

@@ -20,6 +20,7 @@ _OLD, _NEW, _INK, _GRID, _PAPER = "#0072b2", "#d55e00", "#24292f", "#dddddd", "#
 #: The same colours on a dark page.
 _DARK = {_OLD: "#56b4e9", _NEW: "#ff9e4a", _INK: "#e6edf3", _GRID: "#444c56", _PAPER: "none"}
 _GIB = 2.0**30
+_LARGEST = 1e100
 #: The units of metrics, by name or first word.
 _UNITS = {"iteration": " (s)", "mem": " (GiB)", "throughput": " (tokens/s)", "latency": " (s)"}
 
@@ -46,8 +47,7 @@ def decision(
     """Plot one metric, old and new, with the expected ``band`` by step, and the step where it ``leaves`` the band."""
     figure, axes = _figure(5, 2.9)
     unit = _GIB if metric.startswith("mem-") else 1.0
-    steps = sorted(band)
-    if steps:
+    if steps := [step for step in sorted(band) if all(map(_is_drawn, band[step]))]:
         low, high = ([band[step][side] / unit for step in steps] for side in (0, 1))
         axes.fill_between(steps, low, high, color=_OLD, alpha=0.18, linewidth=0, label="expected")
     _plot_steps(axes, metric, old, "old", _OLD, "-")
@@ -59,16 +59,21 @@ def decision(
     axes.set_title(_test_name(title), fontsize=9, loc="left", color=_INK)
     if "time" in metric:
         shown = [value for steps in (old, new) for step, value in steps.items() if step > min(steps)]
-        if finite := [value for value in shown if math.isfinite(value)]:  # the first step is warm-up
-            axes.set_ylim(min(0.0, *finite), 1.15 * max(finite))
+        if drawn := list(filter(_is_drawn, shown)):  # the first step is warm-up
+            axes.set_ylim(min(0.0, *drawn), 1.15 * max(drawn))
     axes.legend(frameon=False, fontsize=9, labelcolor=_INK)
     return _svg(figure, f"{metric} of {title}, old and new, with the expected band")
 
 
 def _plot_steps(axes: "Axes", metric: str, series: Steps, label: str, colour: str, style: str) -> None:
     unit = _GIB if metric.startswith("mem-") else 1.0
-    steps = [step for step in sorted(series) if math.isfinite(series[step])]
+    steps = [step for step in sorted(series) if _is_drawn(series[step])]
     axes.plot(steps, [series[step] / unit for step in steps], style, color=colour, label=label, linewidth=1.5)
+
+
+def _is_drawn(value: float) -> bool:
+    """Return False for NaN, infinity, and what is so large that the axes cannot be divided."""
+    return abs(value) < _LARGEST
 
 
 def _test_name(file: str) -> str:
@@ -130,4 +135,4 @@ def ratios(group: Group, verdicts: Verdicts) -> list[float]:
             found.append(math.exp(judgement.costs[group.metric]))
         elif group.metric in judgement.losses:
             found.append(1 + judgement.losses[group.metric].size)
-    return [ratio for ratio in found if math.isfinite(ratio)]
+    return list(filter(_is_drawn, found))

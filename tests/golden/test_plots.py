@@ -26,6 +26,8 @@ def test_a_decision_shows_the_band_and_where_it_is_left(metric):
     assert view.text == f"{metric} of {FILE}, old and new, with the expected band"
     assert view.svg == plots.decision(*arguments).svg
     assert drawn(plots.decision(FILE, metric, {}, {1: -1.0}, {})).svg
+    huge = {1: 1.0, 2: -1.7e308, 3: 1.7e308}
+    assert drawn(plots.decision(FILE, metric, huge, huge, {2: (-math.inf, math.inf), 3: (-1.7e308, 1.7e308)})).svg
 
 
 def test_the_shift_of_a_group_is_plotted():
