@@ -24,7 +24,6 @@ from runbook_lib.images.compare import Component, versions
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.text.recipes import rows
 from runbook_lib.world.bump_branch import BumpBranch
-from runbook_lib.world.git import commit_changes
 from runbook_lib.world.machine import files
 
 #: Seconds that a run may take to end after its limit.
@@ -171,7 +170,7 @@ def _test_of(branch: BumpBranch, request: BisectRequest) -> SelectedTest:
             session.gpus_per_node, request.minutes * 60, request.subject.replace("{", "{{").replace("}", "}}"),
         ))  # fmt: skip
     name, _, platform = request.subject.partition("@")
-    texts = branch.texts(commit_changes.list_files(branch.checkout, branch.start, rows.FOLDER))
+    texts = branch.texts(branch.checkout.list_files(branch.start, rows.FOLDER))
     tests = selection.select(selection.read_tests(texts)[0], name, platform, branch.bump.image_type)
     if len(tests) != 1:
         raise Refused(f"test={request.subject!r} matches {len(tests)} tests. Name one, as model/case@platform.")

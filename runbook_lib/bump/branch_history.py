@@ -27,8 +27,7 @@ from runbook_lib.text.redact import Redactor
 from runbook_lib.text.sanitize import visible
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.conditions.commits import CommitKind
-from runbook_lib.world.git import commit_changes
-from runbook_lib.world.git.commit_changes import Commit
+from runbook_lib.world.git.commits import Commit, is_clean_merge, list_commits, show_diff, tree_changes
 from runbook_lib.world.github.models import Pull
 from runbook_lib.world.ports import World
 
@@ -62,7 +61,7 @@ def only_ci_answers(branch: BumpBranch, pushed: str, tip: str, records: Path | N
     if not checkout.has(pushed) or not checkout.is_ancestor(pushed, tip):
         return False
     recorded = read_records(records)
-    waiting = [commit for commit in commit_changes.list_commits(checkout, pushed, tip) if len(commit.parents) == 1]
+    waiting = [commit for commit in list_commits(checkout, pushed, tip) if len(commit.parents) == 1]
     return bool(waiting) and all(_is_ci_answer(branch, commit, recorded) for commit in waiting)
 
 
@@ -71,7 +70,7 @@ def _is_ci_answer(branch: BumpBranch, commit: Commit, recorded: Recorded) -> boo
     parent = commit.parents[0]
     if kind := recorded.get((parent, commit.tree)):
         return kind in _CI_ANSWERS
-    changes = commit_changes.tree_changes(branch.checkout, parent, commit.id)
+    changes = tree_changes(branch.checkout, parent, commit.id)
     is_pins = set(changes) <= set(branch.bump.repository.sites.paths)
     return not is_pins and all(has_values(path) or path.startswith(f"{RECIPES}/") for path in changes)
 
@@ -172,7 +171,7 @@ def review(branch: BumpBranch, head: str, records: Path | None, theirs: str = ""
     Raises Refused for more commits than can be reviewed.
     """
     bump = branch.bump
-    commits = commit_changes.list_commits(branch.checkout, branch.base_commit, head)
+    commits = list_commits(branch.checkout, branch.base_commit, head)
     if len(commits) > LIMIT:
         raise Refused(
             f"{bump.branch} has {len(commits)} commits that are not on {bump.base}, and at most {LIMIT} can be "
@@ -183,7 +182,7 @@ def review(branch: BumpBranch, head: str, records: Path | None, theirs: str = ""
     others = [commit for commit in commits if not _is_own(branch, commit, ids, recorded)]
     confirmed = {commit.id: bump.allowed(f"{FOREIGN}:{commit.id}") for commit in others}
     foreign = tuple(commit for commit in others if not confirmed[commit.id])
-    diffs = tuple(commit_changes.show_diff(branch.checkout, commit) for commit in foreign)
+    diffs = tuple(show_diff(branch.checkout, commit) for commit in foreign)
     return Review(branch, len(commits), foreign, tuple(filter(None, confirmed.values())), theirs, diffs)
 
 
@@ -207,11 +206,11 @@ def _is_own(branch: BumpBranch, commit: Commit, ids: set[str], recorded: Recorde
     checkout = branch.checkout
     if len(commit.parents) == 2:
         of_the_base = [parent for parent in commit.parents if parent not in ids]
-        return len(of_the_base) == 1 and commit_changes.is_clean_merge(checkout, commit)
+        return len(of_the_base) == 1 and is_clean_merge(checkout, commit)
     if len(commit.parents) != 1:
         return False
     parent = commit.parents[0]
-    changes = commit_changes.tree_changes(checkout, parent, commit.id)
+    changes = tree_changes(checkout, parent, commit.id)
     if not changes or (parent, commit.tree) in recorded:
         return True
     if not set(changes) <= set(branch.bump.repository.sites.paths):

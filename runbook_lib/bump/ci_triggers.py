@@ -9,7 +9,6 @@ from runbook_lib.bump import policy
 from runbook_lib.errors import CannotTell
 from runbook_lib.text import yaml_spans
 from runbook_lib.world.bump_branch import BumpBranch
-from runbook_lib.world.git import commit_changes
 
 _FOLDER = ".github/workflows"
 _PULL_REQUEST = ("pull_request", "pull_request_target")
@@ -21,7 +20,7 @@ def describe(branch: BumpBranch) -> str:
     on_push: list[str] = []
     on_pull_request: list[str] = []
     unknown = ""
-    for file in commit_changes.list_files(checkout, branch.start, _FOLDER):
+    for file in checkout.list_files(branch.start, _FOLDER):
         if not file.endswith((".yml", ".yaml")):
             continue
         try:

@@ -17,8 +17,8 @@ from runbook_lib.text.recipes.file_names import FOLDER, GoldenFileName
 from runbook_lib.text.recipes.rows import RecipeRow
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.commands import command
-from runbook_lib.world.git import commit_changes
 from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.git.commits import tree_changes
 from runbook_lib.world.gitlab.models import Pipeline
 from runbook_lib.world.ports import SecondCi
 
@@ -65,14 +65,14 @@ def testing(gitlab: SecondCi, pipelines: Iterable[Pipeline]) -> tuple[Pipeline, 
 
 def golden_tests(checkout: Checkout, commit: str) -> tuple[list[str], list[RecipeRow]]:
     """Return the golden files of a commit, relative to their folder, and the rows of its recipes."""
-    golden = commit_changes.list_files(checkout, commit, FOLDER)
+    golden = checkout.list_files(commit, FOLDER)
     files = [path.removeprefix(f"{FOLDER}/") for path in golden if GoldenFileName.of_path(path)]
     return files, read_recipes(checkout, commit)[0]
 
 
 def read_recipes(checkout: Checkout, commit: str) -> tuple[list[RecipeRow], list[str]]:
     """Return the rows of a commit's recipes, and sentences about recipes that cannot be read."""
-    paths = commit_changes.list_files(checkout, commit, recipes.FOLDER)
+    paths = checkout.list_files(commit, recipes.FOLDER)
     return recipes.read_all(checkout.read([path for path in paths if path.endswith((".yaml", ".yml"))], commit))
 
 
@@ -80,7 +80,7 @@ def unrefreshed(branch: BumpBranch, before: str, after: str) -> Iterator[str]:
     """Yield how many golden files that only GitLab tests are as in ``before``, by scope, and how to refresh them."""
     checkout, bump = branch.checkout, branch.bump
     files, rows = golden_tests(checkout, after)
-    refreshed = {path.removeprefix(f"{FOLDER}/") for path in commit_changes.tree_changes(checkout, before, after)}
+    refreshed = {path.removeprefix(f"{FOLDER}/") for path in tree_changes(checkout, before, after)}
     platforms: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for file in coverage.coverage(files, rows, refreshed, bump.image_type):
         if file.kind == "gitlab":

@@ -16,7 +16,7 @@ from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import PullRequestState, is_mine, read_progress, read_state, run_of_head
 from runbook_lib.world.conditions.commits import BranchTip, Committed, Pushed
 from runbook_lib.world.conditions.forge import Authorized, PullKey, label_request
-from runbook_lib.world.git.commit_changes import list_commits
+from runbook_lib.world.git.commits import list_commits
 from runbook_lib.world.github.ci_status import CiStatus
 from runbook_lib.world.github.copy_pr_bot import command
 from runbook_lib.world.github.models import Pull

@@ -20,7 +20,7 @@ from runbook_lib.golden.values import BadGoldenFile, GoldenValues, parse
 from runbook_lib.text.recipes.file_names import FOLDER, GoldenFileName
 from runbook_lib.world.git.blobs import read_objects
 from runbook_lib.world.git.checkout import Checkout
-from runbook_lib.world.git.commit_changes import file_versions
+from runbook_lib.world.git.commits import file_versions
 from runbook_lib.world.machine.files import make_folder, write
 
 _FORMAT = 4

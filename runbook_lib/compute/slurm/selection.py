@@ -11,7 +11,6 @@ from runbook_lib.golden import coverage
 from runbook_lib.text.lists import did_you_mean
 from runbook_lib.text.recipes import file_names, rows
 from runbook_lib.world.bump_branch import BumpBranch
-from runbook_lib.world.git import commit_changes
 
 #: The tests that CI runs on a bump's pull request, and whose golden values the bump moves.
 BUMP = "bump"
@@ -40,7 +39,7 @@ def read_commit_tests(branch: BumpBranch, site: Site, words: str) -> tuple[tuple
 
     Raises Refused for a test that does not exist.
     """
-    paths = commit_changes.list_files(branch.checkout, branch.start, rows.FOLDER, file_names.FOLDER)
+    paths = branch.checkout.list_files(branch.start, rows.FOLDER, file_names.FOLDER)
     candidates, warnings = read_tests(branch.texts([path for path in paths if path.startswith(rows.FOLDER)]))
     selected = select(candidates, words, site.platform, branch.bump.image_type)
     workloads = {workload.name: workload for workload in selected}  # each name once: its jobs have it

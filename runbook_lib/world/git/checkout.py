@@ -95,6 +95,11 @@ class Checkout:
         content = None if self.bare else files.read_inside(self.path, path)
         return None if content is None else content.decode("utf-8", "surrogateescape")
 
+    def list_files(self, commit: str, *folders: str) -> list[str]:
+        """Return the paths of all files of a commit, or of those in these folders."""
+        listed = self.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", commit, "--", *folders)
+        return list(filter(None, listed.split("\0")))
+
     def uncommitted(self, paths: Sequence[str]) -> list[str]:
         """Return the paths that differ from HEAD in the index or the work tree."""
         listed = self.git("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", *paths)
