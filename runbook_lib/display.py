@@ -5,11 +5,10 @@ Every function returns a View; as the last line of a cell it is displayed.
 
 import html
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 
-from runbook_lib.checks import Check
 from runbook_lib.text.sanitize import visible
 
 # Translucent, so that text stays legible on a light and on a dark page.
@@ -23,8 +22,6 @@ MARKS = {
     "previewed": "○ previewed", "not run": "– not run", "running": "▸ running", "interrupted": "✗ interrupted",
     "ready": "✓ ready", "in progress": "▸ in progress", "not begun": "○ not begun",
 }  # fmt: skip
-#: What a warning begins with, and the outcome of a step that has any.
-WARNING = "⚠"
 _MAX_ROWS = 200
 _NOWRAP_LENGTH = 24
 
@@ -32,7 +29,7 @@ _NOWRAP_LENGTH = 24
 def mark(state: str, warnings: Collection[str] = ()) -> str:
     """Return the mark and the word of a state; with warnings, a state that is no failure is marked as doubtful."""
     if warnings and state in ("done", "waiting", "previewed"):
-        return f"{WARNING} {state}"
+        return f"⚠ {state}"
     return MARKS.get(state, state)
 
 
@@ -147,12 +144,6 @@ def _titled(title: str, markup: str, text: str) -> View:
     if not title:
         return View(markup, text)
     return View(f"<p><strong>{html.escape(title)}</strong></p>{markup}", f"{title}\n{text}")
-
-
-def checks(results: Sequence[Check]) -> View:
-    """Return a table of checks with their outcomes."""
-    rows = [{"check": check.name, "outcome": MARKS[check.status], "found": check.detail} for check in results]
-    return table(rows, empty="Nothing was checked.")
 
 
 def diff(text: str, *, empty: str = "Nothing to change.") -> View:

@@ -109,21 +109,14 @@ def _last_error(notebook: Any) -> str:
 
 def _print_result(run: Mapping[str, Any] | None, folder: Path | None, message: str, *, to_error: bool) -> None:
     """Print the result, ``to_error`` if standard output is used for the notebook."""
-    from runbook_lib.checks import Next
-    from runbook_lib.display import WARNING, mark
-    from runbook_lib.world import commands
+    from runbook_lib.display import mark
+    from runbook_lib.record import report
     from runbook_lib.world.machine.output import safe_output
 
-    lines = [f"{mark('failed', ())}  {message}"] if message else []
+    lines = [f"{mark('failed')}  {message}"] if message else []
     if run is not None:
-        outcome, warnings = run["outcome"], run["warnings"]
-        sentence = " ".join(outcome["sentence"].split())
-        lines.append(f"{mark(run['state'], warnings)}  {run['notebook']['name']}: {sentence}")
-        lines += [f"    {WARNING} {' '.join(warning.split())}" for warning in warnings]
-        following = commands.text(Next(**outcome["next"]))
-        lines += [f"Next: {following}"] if following else []
-        lines += [f"{name}: {url}" for name, url in run["links"].items()]
-        lines.append(f"Record: {folder}")
+        label = f"{mark(run['state'], run['warnings'])}  {run['notebook']['name']}: "
+        lines.append(report.outcome(run, f"Record: {folder}", label).text)
         if run["bump"]["practice"]:
             lines.append(_PRACTICE)
     with safe_output():

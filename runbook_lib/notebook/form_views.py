@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Next
-from runbook_lib.display import View
 from runbook_lib.record import report
 from runbook_lib.record.run_file import EXECUTED, REPORT
 
@@ -102,19 +101,13 @@ def progress(output: str, seconds: float) -> str:
 
 def result(run: Mapping[str, Any], folder: Path, values: Mapping[str, object], *, open_cards: int) -> str:
     """Return the outcome of a run: its sentence, what comes next, its warnings, links and record."""
-    outcome = run["outcome"]
-    state = html.escape(display.mark(run["state"], run["warnings"]))
-    shown = View(f"<p><strong>{state}:</strong> {display.linked(outcome['sentence'])}</p>", "")
-    following = in_form(Next(**outcome["next"]), run["notebook"]["name"], values)
+    following = in_form(Next(**run["outcome"]["next"]), run["notebook"]["name"], values)
     if open_cards and run["state"] != "done":
         following = "Decide on the cards above, then preview again."
-    if following:
-        shown += display.note(f"Next: {following}")
-    shown += display.notes(run["warnings"], title="Warnings:")
-    shown += display.notes(f"{name}: {url}" for name, url in run["links"].items())
+    label = f"{display.mark(run['state'], run['warnings'])}: "
+    shown = linked(report.outcome(run, f"Record: {folder}", label, following).html, folder)
     address = _raw_address(folder / REPORT)
-    link = f' <a href="{html.escape(address)}" target="_blank">Its report</a>' if address else ""
-    return linked(shown.html, folder) + f"<p>Record: <code>{html.escape(str(folder))}</code>{link}</p>"
+    return f'{shown}<p><a href="{html.escape(address)}" target="_blank">Its report</a></p>' if address else shown
 
 
 def cells(folder: Path, *, unfold: bool) -> str:

@@ -189,18 +189,14 @@ class Recorder:
         self.save()
 
     def show(self) -> "View":
-        """Return a view of the checks of the step, the warnings, the outcome and the next step."""
+        """Return a view of the checks of the step, the outcome, the next step, warnings and links."""
         from runbook_lib import display
+        from runbook_lib.record import report
 
-        view = display.View("", "")
-        if checks := self.step["checks"]:
-            view += display.checks([Check(**check) for check in checks])
-        view += display.notes(self.run["warnings"], title="Warnings")
-        view += display.note(self.run["outcome"]["sentence"] or "Nothing was done.")
-        if following := commands.text(Next(**self.run["outcome"]["next"])):
-            view += display.note(f"Next: {following}")
         place = f"Record: {self.folder}" if self.folder else "This preview in JupyterLab leaves no record."
-        return view + display.note(place)
+        view, checks = report.outcome(self.run, place), self.step["checks"]
+        rows = [{"check": it["name"], "outcome": display.MARKS[it["status"]], "found": it["detail"]} for it in checks]
+        return display.table(rows) + view if rows else view
 
     def raise_if_failed(self) -> None:
         """Raise a RunbookError that names the failed checks of the step, if any."""

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from runbook_lib import display
 from runbook_lib.checks import Next
+from runbook_lib.display import View
 from runbook_lib.record import run_file
 from runbook_lib.record.run_file import EXECUTED, REPORT
 from runbook_lib.text.sanitize import clean_html, visible
@@ -73,6 +74,20 @@ def page(title: str, body: str) -> bytes:
     """Return a page for people, in the frame of all of them."""
     frame = Template(files(__package__).joinpath("templates/page.html").read_text("utf-8"))
     return visible(frame.substitute(title=html.escape(title), body=body)).encode("utf-8", "xmlcharrefreplace")
+
+
+def outcome(run: Mapping[str, Any], place: str, label: str = "", following: str | None = None) -> View:
+    """Return how a run ended: its outcome behind a label, what comes next, its warnings and links, and its ``place``.
+
+    ``following`` is what comes next, if it is not told as a command.
+    """
+    told = run["outcome"]
+    view = display.note(f"{label}{' '.join(told['sentence'].split()) or 'Nothing was done.'}")
+    if next_action := commands.text(Next(**told["next"])) if following is None else following:
+        view += display.note(f"Next: {next_action}")
+    view += display.notes(run["warnings"], title="Warnings")
+    view += display.notes(f"{name}: {url}" for name, url in run["links"].items())
+    return view + display.note(place)
 
 
 def _summary(folder: Path, run: Mapping[str, Any]) -> str:
