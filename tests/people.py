@@ -41,7 +41,9 @@ class PeopledForge(PracticeForge):
         self, store: Store, remote: Path, pages: Path, clock: Callable[[], float] | None = None,
         forks: Mapping[str, Path] | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(store, remote, pages, clock)
+        if clock:
+            self.clock = clock
+        super().__init__(store, remote, pages)
         self._looked_at = set[tuple[str, str]]()
         self.places = {owner: BareRepository(path) for owner, path in (forks or {}).items()} | {self.owner: self.home}
 

@@ -18,10 +18,10 @@ from IPython.display import display as show_widget
 
 from runbook_lib import display, notebooks
 from runbook_lib.errors import RunbookError
-from runbook_lib.notebook import cards, child, form_target, form_views, session
+from runbook_lib.notebook import cards, child, form_views, place, session
 from runbook_lib.notebook.card_widgets import DecisionCards
 from runbook_lib.notebook.child import FollowedRun, Run
-from runbook_lib.notebook.form_target import FormTarget
+from runbook_lib.notebook.place import FormTarget
 from runbook_lib.record.run_file import fingerprint
 from runbook_lib.text.notebook_file import NotebookSource, Parameter
 from runbook_lib.world.machine import startup
@@ -123,7 +123,7 @@ class Form:
         found = self._cards(target)
         if target == self.target():
             self.cards.offer(found, keep=False)
-        names, note = form_target.tags(target.place().services, target.bump(tag=False).repository)
+        names, note = place.tags(target.place().services, target.bump(tag=False).repository)
         if target == self.target():
             self.inputs["tag"].options = names
             self.parts["note"].value = display.note(note).html

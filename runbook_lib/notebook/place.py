@@ -1,11 +1,22 @@
-"""Where a run works: in a checkout of a person, with the real services, or in the practice environment."""
+"""Where a run works, and on which bump: in a checkout of a person with the real services, or in practice."""
 
 import os
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from runbook_lib.errors import RunbookError
+from runbook_lib.images.reference import ImageRef
+from runbook_lib.pins.bump import Bump
+from runbook_lib.pins.repositories import Repository
+from runbook_lib.pins.sites import PinnedImage
 from runbook_lib.practice import PracticeWorld
+from runbook_lib.record import archive, decisions
+from runbook_lib.record.run_file import Identity
+from runbook_lib.record.status import status
+from runbook_lib.world import repository
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.machine.files import locked
 from runbook_lib.world.ports import ONLINE, Services
@@ -14,6 +25,8 @@ from runbook_lib.world.ports import ONLINE, Services
 LOCK, LOCKED = "base-image-runbook.lock", "RUNBOOK_LOCKED"
 #: The locks that this process has, and holds until it ends.
 _held: dict[Path, ExitStack] = {}
+#: Number of tags that a form suggests; older ones can still be typed.
+_TAGS = 12
 
 
 @dataclass(frozen=True)
@@ -48,3 +61,77 @@ def lock(checkout: Checkout) -> None:
     with ExitStack() as stack:
         stack.enter_context(locked(file, print))
         _held[file] = stack.pop_all()
+
+
+@dataclass(frozen=True)
+class FormTarget:
+    """The values of a form.  The methods read the checkout, and raise RunbookError."""
+
+    values: Mapping[str, str | bool]
+
+    @property
+    def practice(self) -> bool:
+        """True in the practice environment."""
+        return not self.values.get("repo")
+
+    @property
+    def mode(self) -> str:
+        """The mode of Apply; the practice environment always publishes, to its own forge."""
+        return "publish" if self.practice else str(self.values.get("mode") or "local")
+
+    @property
+    def confirmation(self) -> str:
+        """The word to type to confirm: the tag, or without a tag the base branch."""
+        return str(self.values["tag"] or self.values["base"])
+
+    def place(self) -> RunPlace:
+        """Return the checkout with its services."""
+        return find(str(self.values.get("repo", "")))
+
+    def bump(self, *, tag: bool = True) -> Bump:
+        """Return the validated parameters; ``tag=False`` leaves the tag out."""
+        names = ["image_type", "base", "remote", *(["tag"] if tag else [])]
+        parameters: Any = {name: self.values[name] for name in names if name in self.values}
+        return Bump.parse(**parameters, repository=repository.choose(self.place().checkout))
+
+    def folder(self) -> Path:
+        """Return the bump's folder in the archive."""
+        bump, owner = self.bump(), self.place().checkout.repository()
+        identity = Identity(owner, bump.base, bump.image_type, bump.target, practice=self.practice)
+        return archive.default().joinpath(*identity.parts)
+
+    def decisions(self) -> Path:
+        """Return the file of decisions."""
+        path = decisions.path_of(str(self.values.get("decisions", "")), self.folder())
+        assert path is not None
+        return path
+
+    def tag_in_flight(self) -> str:
+        """Return the tag of the newest bump in flight in the archive; empty without one."""
+        name, values = self.place().checkout.repository(), self.values
+        key = (name, values.get("base"), values.get("image_type"), self.practice)
+        for bump in status(archive.default()):
+            if (bump.repository, bump.base, bump.image_type, bump.practice) == key and bump.is_in_flight:
+                return bump.tag
+        return ""
+
+
+def tags(services: Services, repository: Repository) -> tuple[list[str], str]:
+    """Return the releases of each image, the newest first, of several images as ``name:tag``, and a note on them."""
+    names, notes = list[str](), list[str]()
+    for image in repository.sites.images:
+        try:
+            of_image = _tags(services, image)
+        except RunbookError as error:
+            notes.append(f"The registry could not be queried: {error} Type the tag.")
+            continue
+        names += of_image
+        notes.append(f"Newest: {of_image[0]}." if of_image else f"{image.name} has no known release. Type the tag.")
+    return names, " ".join(dict.fromkeys(notes))
+
+
+def _tags(services: Services, image: PinnedImage) -> list[str]:
+    with services.registry(ImageRef.parse(image.name)) as registry:
+        releases = [tag for tag in image.family.listed(registry.tags()) if tag.kind == "release"]
+    prefix = f"{image.short}:" if image.short else ""
+    return [f"{prefix}{tag}" for tag in releases[:_TAGS]]

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,9 +31,9 @@ class PracticeForge(PracticeRuns):
     repository, account = REPOSITORY, ENGINEER
     owner, _, name = REPOSITORY.partition("/")
 
-    def __init__(self, store: Store, remote: Path, pages: Path, clock: Callable[[], float] | None = None) -> None:
+    def __init__(self, store: Store, remote: Path, pages: Path) -> None:
         """Open the forge of a bare repository, with its first issue and runs if it is new."""
-        super().__init__(store, remote, pages, clock)
+        super().__init__(store, remote, pages)
         with store.transaction() as state:
             if not state.tickets:
                 self._create(**scripted("history")["issue"])

@@ -1,6 +1,6 @@
 """The CI of the practice forge: its runs with their jobs, logs and artifacts, which are the same for every account."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,11 +57,14 @@ class StoredFile:
 class PracticeRuns:
     """The runs.  Each tests ``merge_sha``, whose base was ``base_sha``; ``attempts`` are the times when one began."""
 
-    def __init__(self, store: Store, remote: Path, pages: Path, clock: Callable[[], float] | None = None) -> None:
+    def __init__(self, store: Store, remote: Path, pages: Path) -> None:
         self.store, self.home = store, BareRepository(remote)
         self._pages = pages
         self._archives = dict[int, bytes]()
-        self.clock = clock or (lambda: float(store.state.clock))
+
+    def clock(self) -> float:
+        """Return the time, in seconds since 1970."""
+        return float(self.store.state.clock)
 
     def url(self, page: str) -> str:
         """Return the URL of a page, such as ``pull/10``, which the end of a run writes."""

@@ -238,11 +238,10 @@ def inputs_of(bump: Path | None, notebook: str = "") -> Iterator[Mapping[str, An
 def write_index(root: Path) -> None:
     """Write the page with all runs of the archive, the newest first.  Raises RunbookError."""
     with locked(RecordStore(root).folder / _LOCK):  # otherwise a slower writer could replace a newer page
-        bumps: dict[str, list[tuple[Path, Mapping[str, Any]]]] = {}
-        folders = {folder: read_records(folder).readable for folder in bump_folders(root)}
-        for folder, runs in sorted(folders.items(), key=lambda item: str([run["started"] for run in item[1][-1:]])):
-            rows = bumps.setdefault(" / ".join(folder.relative_to(root).parts), [])
-            for run in reversed(runs):
-                page = folder / str(run["id"]) / REPORT
-                rows.append(((page if page.is_file() else page.with_name(RUN)).relative_to(root), run))
-        report.write_index(root / INDEX, dict(reversed(bumps.items())))
+        bumps = {folder: read_records(folder).readable[::-1] for folder in bump_folders(root)}
+        rows = {}
+        for folder in sorted(bumps, key=lambda folder: [run["started"] for run in bumps[folder][:1]], reverse=True):
+            pages = [folder / run["id"] / REPORT for run in bumps[folder]]
+            places = [(page if page.is_file() else page.with_name(RUN)).relative_to(root) for page in pages]
+            rows[" / ".join(folder.relative_to(root).parts)] = list(zip(places, bumps[folder], strict=True))
+        report.write_index(root / INDEX, rows)

@@ -86,26 +86,32 @@ def _files(store: RecordStore, head: str, counts: Counts) -> Iterator[str]:
     options = ("--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignored")
     with temporary_folder() as folder:
         index = folder / "index"
-        committed = set(store.git("ls-tree", "-r", "-z", "--name-only", head).split("\0")) if head else set()
         store.git("read-tree", *([head] if head else ["--empty"]), index=index)
+        committed = filter(None, store.git("ls-files", "-z", index=index).split("\0"))
         changed = store.git("status", *options, index=index)
     states = {entry[3:]: entry[1] for entry in changed.split("\0") if entry}
     states = {path: state for path, state in states.items() if not (_is_free(path) or _is_unrecorded(path))}
-    intact = sorted(path for path in committed - states.keys() if path and not _is_free(path))
+    intact = [path for path in committed if path not in states and not _is_free(path)]
     counts.files += len(intact)
-    added = [path for path in states if path not in committed]
-    open_records = tuple(path.removesuffix(RUN) for path in added if path.endswith(f"/{RUN}"))
-    gone = (store.root / path for path, state in states.items() if state == "D")
-    for place in dict.fromkeys(file if file.parent.is_dir() else file.parent for file in gone):
-        yield _problem(place, "was removed.")
-    for path in (path for path, state in states.items() if path in committed and state != "D"):
-        yield _problem(store.root / path, "was changed after it was committed.")
-    for path in (path for path in added if not path.startswith(open_records)):
-        yield _problem(store.root / path, "was added.")
-    for path in open_records:
+    opened = tuple(
+        path.removesuffix(RUN) for path, state in states.items() if state in "?!" and path.endswith(f"/{RUN}")
+    )
+    found: dict[Path, str] = {}
+    for path, state in states.items():
+        file = store.root / path
+        if state == "D":
+            found[file if file.parent.is_dir() else file.parent] = "was removed."
+        elif state not in "?!":
+            found[file] = "was changed after it was committed."
+        elif not path.startswith(opened):
+            found[file] = "was added."
+    for file, sentence in found.items():
+        yield _problem(file, sentence)
+    for path in opened:
         yield from _record(store.root, store.root / path, counts, is_committed=False)
-    for path in (path for path in intact if path.endswith(f"/{RUN}")):
-        yield from _record(store.root, (store.root / path).parent, counts, is_committed=True)
+    for path in intact:
+        if path.endswith(f"/{RUN}"):
+            yield from _record(store.root, (store.root / path).parent, counts, is_committed=True)
 
 
 def _is_unrecorded(path: str) -> bool:

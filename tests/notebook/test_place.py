@@ -8,7 +8,7 @@ import pytest
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.families import NEMO, NGC
-from runbook_lib.notebook import form_target
+from runbook_lib.notebook import place
 from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.pins.sites import PinnedImage, Sites
 
@@ -34,12 +34,12 @@ def test_the_newest_tags_of_every_image_are_offered(images, offered, note):
         return contextlib.nullcontext(SimpleNamespace(tags=lambda: published.get(ref.name, ["latest"])))
 
     repository = replace(MEGATRON_LM, sites=Sites(images, ()))
-    assert form_target.tags(SimpleNamespace(registry=registry), repository) == (offered, note)
+    assert place.tags(SimpleNamespace(registry=registry), repository) == (offered, note)
 
 
 def test_a_registry_that_cannot_be_read_is_a_note():
     def registry(ref):
         raise RunbookError("No network.")
 
-    names, note = form_target.tags(SimpleNamespace(registry=registry), MEGATRON_LM)
+    names, note = place.tags(SimpleNamespace(registry=registry), MEGATRON_LM)
     assert (names, note) == ([], "The registry could not be queried: No network. Type the tag.")
