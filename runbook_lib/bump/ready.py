@@ -19,6 +19,7 @@ from runbook_lib.text.lists import join_first
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import is_mine, read_state
+from runbook_lib.world.github.ci_status import platform_of
 from runbook_lib.world.github.copy_pr_bot import commands
 from runbook_lib.world.ports import Forge, World
 
@@ -250,9 +251,10 @@ def _check_ci(head: Head) -> Iterator[Requirement]:
     detail = f"{pull.head_sha[:10]}, by {authors or 'nobody'}."
     yield _met("authorization", bool(authors), detail, Next.run(notebooks.RUN_CI))
     if status.state == "failed":
-        red = {job.name for job in failed(status.jobs)}
-        soft = {each.test for each in quarantines.quarantined_since_fork(head.branch, pull.head_sha) if each.soft}
-        if red and all(name.partition(" - ")[0] in soft for name in red):
+        red = {f"{job.name.partition(' - ')[0]} on {platform_of(job)}" for job in failed(status.jobs)}
+        tests = quarantines.quarantined_since_fork(head.branch, pull.head_sha)
+        soft = {f"{each.test} on {name}" for each in tests if each.soft for name in each.platforms.split(", ")}
+        if red and red <= soft:
             yield Requirement("ci", "met", f"Red but explained: {', '.join(sorted(red))} may fail (soft).")
             return
     passed = status.state == "passed"

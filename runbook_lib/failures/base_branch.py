@@ -1,7 +1,8 @@
 """What other runs prove about the failed jobs of a CI run: new with its change, failing on the base branch, or unknown.
 
 Evidence are runs of the same workflow on the base branch, in the merge queue in front of it, and of other pull requests
-into it, unless they change the image as well.  What merged has passed the queue, so one red run may be the fault of the
+into it, unless they change the image as well, or their labels asked for the other image type or for four steps only.
+What merged has passed the queue, so one red run may be the fault of the
 change that it tested: two changes must fail, or the base branch itself.  On a busy branch old evidence decides nothing.
 """
 
@@ -9,13 +10,14 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
+from functools import cache, cached_property
 from typing import Literal
 
 from runbook_lib import display
 from runbook_lib.failures.failure import Failure
 from runbook_lib.golden.ci_runs import BAD
-from runbook_lib.world.github.ci_status import branch_of, on_base, platform_of
+from runbook_lib.pins.repositories import LIGHTWEIGHT, LTS
+from runbook_lib.world.github.ci_status import labels_at, on_base, platform_of, pull_of
 from runbook_lib.world.github.models import WorkflowJob, WorkflowRun
 from runbook_lib.world.ports import Forge
 
@@ -24,7 +26,6 @@ MAX_AGE = timedelta(days=3)
 #: Number of runs of which the jobs are read.
 _MAX_RUNS = 15
 _QUEUE = re.compile(r"gh-readonly-queue/.+/pr-(?P<number>[0-9]{1,9})-[0-9a-f]+")
-_PULL = re.compile(branch_of(0).replace("0", "(?P<number>[0-9]{1,9})"))
 
 #: A job in a run.
 Tested = tuple[WorkflowRun, WorkflowJob]
@@ -89,7 +90,7 @@ class Comparison:
         )
         found = {}
         for other in runs:
-            is_of_change = _PULL.fullmatch(other.head_branch) and other.head_branch != self.run.head_branch
+            is_of_change = pull_of(other.head_branch) and other.head_branch != self.run.head_branch
             is_later = self.run.head_branch == self.base and other.created >= self.run.created
             ended = other.status == "completed" and other.conclusion in ("success", *BAD - {"cancelled"})
             same = other.name == self.run.name and other.id != self.run.id and not other.fork
@@ -98,14 +99,27 @@ class Comparison:
         return sorted(found.values(), key=lambda run: (run.created, run.id), reverse=True)[:_MAX_RUNS]
 
     def _jobs(self, run: WorkflowRun) -> Sequence[WorkflowJob]:
-        """Return the jobs of another run; none if it is for a pull request into another branch, or of the image."""
-        if match := _PULL.fullmatch(run.head_branch):
-            number = int(match["number"])
+        """Return the jobs of another run; none if it is for a pull request into another branch, or tests otherwise."""
+        if number := pull_of(run.head_branch):
             if self.github.pull(number).base_ref != self.base:
                 return ()
             if not self.github.files(number).keys().isdisjoint(self.image_files):
                 return ()
+        labels = self._labels(run)
+        if LIGHTWEIGHT in labels or (LTS in labels) != self._is_lts:
+            return ()
         return self.github.jobs(run.id)
+
+    @cached_property
+    def _is_lts(self) -> bool:
+        return LTS in self._labels(self.run)
+
+    def _labels(self, run: WorkflowRun) -> frozenset[str]:
+        """Return the labels of a pull request at the start of its run; a run of anything else has none."""
+        number = pull_of(run.head_branch)
+        if not number:
+            return frozenset()
+        return labels_at(self.github.pull(number).labels, self.github.labellings(number), run.created)
 
     def _failing(self, failure: Failure, failing: Sequence[Tested], listed: Listed) -> BaseResult:
         """Return the result of a job that fails elsewhere, too, if it fails there for the same reason."""
@@ -146,8 +160,9 @@ class Comparison:
 
 def _change(run: WorkflowRun) -> str:
     """Return the pull request that a run tests, such as ``#12``; empty for one of the base branch itself."""
-    match = _QUEUE.fullmatch(run.head_branch) or _PULL.fullmatch(run.head_branch)
-    return f"#{match['number']}" if match else ""
+    queued = _QUEUE.fullmatch(run.head_branch)
+    number = int(queued["number"]) if queued else pull_of(run.head_branch)
+    return f"#{number}" if number else ""
 
 
 def _jobs_of(job: WorkflowJob, others: Iterable[WorkflowJob]) -> list[WorkflowJob]:

@@ -29,7 +29,7 @@ from runbook_lib.failures.patterns import ADVICE, BY_ID, CONFIDENT, RERUN, SYMPT
 
 _MAX_CLUES = 8
 _MAX_CAUSE = 200
-_MAX_TESTS = 20  # failed tests that are named
+_MAX_TESTS = 20  # failed tests that a cause names
 #: Classes that are less informative than the kind of the job.
 _GENERIC = frozenset({"program error", "unknown", "shape", "regression", "unit tests"})
 _OF_BUILDS = _GENERIC | {"dependency", "compile error"}
@@ -184,8 +184,12 @@ def _of_tests(
     errors += [found.finding.text for found in possible if found.clue.rule == "tests-failed"]
     error = root.finding.text if root else "".join(errors[:1])
     pattern = root.finding.pattern if root else explain(error)
-    named = tuple(tests)[:_MAX_TESTS]
-    cause = f"The test {named[0]} failed" if len(tests) == 1 else f"{len(tests)} tests failed: {', '.join(named)}"
+    named = tuple(tests)
+    cause = (
+        f"The test {named[0]} failed"
+        if len(tests) == 1
+        else f"{len(tests)} tests failed: {', '.join(named[:_MAX_TESTS])}"
+    )
     if error:
         cause = f"{_first_line(cause)} {'with' if len(tests) == 1 else '— the first with'} {_first_line(error)}"
     beneath = _BENEATH_TESTS

@@ -112,12 +112,9 @@ def stopped_rank(logs: Sequence[LogSummary]) -> int | None:
             ranks.add(log.rank)
             if log.iteration is not None:
                 trained[log.rank] = log.iteration
-    behind = _slowest(enqueued)
-    if behind is None:
-        behind = _slowest(reporters)
-    if behind is None:
-        behind = _silent(ranks, set(enqueued) | set(reporters))
-    return _slowest(trained) if behind is None else behind
+    silent = _silent(ranks, {*enqueued, *reporters})
+    stopped = (_slowest(enqueued), _slowest(reporters), silent, _slowest(trained))
+    return next((rank for rank in stopped if rank is not None), None)
 
 
 def _silent(ranks: set[int], reporting: set[int]) -> int | None:

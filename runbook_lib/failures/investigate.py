@@ -1,6 +1,5 @@
 """Notebook investigate-ci: the causes of a CI run's failed jobs, and the changes that may be related."""
 
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -96,8 +95,8 @@ class InvestigateCi:
             if place:
                 raise
             return Investigation(None, problem=str(error))
-        number = re.fullmatch(r"pull-request/([0-9]{1,18})", requested.run.head_branch)
-        pull = github.pull(int(number[1])) if number else None
+        number = ci_status.pull_of(requested.run.head_branch)
+        pull = github.pull(number) if number else None
         base, change = (pull.base_ref, f"#{pull.number}") if pull else (bump.base, "this run")
         failures = failed_jobs.diagnose_run(github, requested, base, change, repository.sites.pin_paths)
         failures = failed_jobs.add_history(failures, world.records)

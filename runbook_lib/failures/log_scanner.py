@@ -17,6 +17,7 @@ LONGEST = 64 * 1024  # bytes of a line that are read
 _SEARCHED = 4096  # characters of a line in which patterns are searched for
 _BLOCK = 256 * 1024  # bytes that are searched for literals in one pass
 _TAIL = 4096  # bytes
+_MAX_TESTS = 1000  # failed tests that are named, each with its parameters
 _CONTEXT = 8192  # bytes before a line from which the quoted lines are taken
 
 _RESTART = "attempt restart"
@@ -229,9 +230,10 @@ class Scanner:
         name, error = failed_test(bare)
         name = name[:SHOWN]
         known = self._log.tests.get(name)
-        if name and ((known is None and len(self._tests) < MAX_ENTRIES) or (known == "" and error)):
+        if name and ((known is None and len(self._log.tests) < _MAX_TESTS) or (known == "" and error)):
             self._log.tests[name] = error[:SHOWN]
-            self._tests[name] = Finding("test", line.shown, (line.shown,), line.number)
+            if len(self._tests) < MAX_ENTRIES or name in self._tests:
+                self._tests[name] = Finding("test", line.shown, (line.shown,), line.number)
 
     def _note_match(self, pattern: LogPattern, line: LogLine) -> None:
         found = pattern.regex.search(line.bare)

@@ -15,7 +15,7 @@ from runbook_lib.text.lists import capitalized
 from runbook_lib.text.recipes.file_names import has_values
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import PullRequestState, read_progress
-from runbook_lib.world.github.ci_status import WORKFLOW, branch_of, labels_at
+from runbook_lib.world.github.ci_status import WORKFLOW, branch_of, labels_at, pull_of
 from runbook_lib.world.github.models import WorkflowRun
 from runbook_lib.world.gitlab.models import UNDER_WAY
 from runbook_lib.world.ports import Forge
@@ -153,8 +153,8 @@ def _of_github(state: PullRequestState, github: Forge, named: str | WorkflowRun)
     branch, head = run.head_branch, state.branch.start
     if pull:
         branch, head = branch_of(pull.number), pull.head_sha
-    elif number := re.fullmatch(r"pull-request/([0-9]{1,18})", branch):
-        pull, labellings = github.pull(int(number[1])), github.labellings(int(number[1]))
+    elif number := pull_of(branch):
+        pull, labellings = github.pull(number), github.labellings(number)
     labels = labels_at(pull.labels, labellings, run.created) if pull else frozenset()
     workflow = bump.repository.ci.workflow or WORKFLOW
     source = ci_runs.of_github(github, run, image_type=bump.image_type, branch=branch, labels=labels, workflow=workflow)

@@ -11,9 +11,12 @@ from bumping import allowed
 from runbook_lib.bump import ready
 from runbook_lib.bump.ready import ReadyFacts, RecordedStep, Requirement, State
 from runbook_lib.bump.run import carry_out
-from runbook_lib.checks import Evidence
+from runbook_lib.checks import Evidence, Next
+from runbook_lib.failures import quarantines
+from runbook_lib.failures.quarantines import LeftOut
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record.recorder import Recorder
+from runbook_lib.world.github.models import WorkflowJob
 
 OLD, NEW = "https://gitlab/p/-/pipelines/1", "https://gitlab/p/-/pipelines/2"
 
@@ -80,3 +83,18 @@ def test_an_open_question_about_values_is_no_branch_without_open_decisions(
     fields = finish(tmp_path, found, step("05-golden-values", "waiting", "Waiting.", decisions=asked))
     assert fields["inputs"]["requirements"][0]["state"] == state
     assert ("gpt/a/x.json" in fields["outcome"]["sentence"]) == (state == "missing")
+
+
+@pytest.mark.parametrize(
+    ("runner", "state"), [("x-gpu-x8-h100", "missing"), ("x-gpu-x4-gb200", "met"), ("", "missing")]
+)
+def test_a_red_job_is_excused_only_on_the_platform_where_its_test_may_fail(
+    monkeypatch: pytest.MonkeyPatch, runner: str, state: State
+) -> None:
+    soft = LeftOut("gpt/a", "dgx_a100, dgx_gb200", soft=True)
+    monkeypatch.setattr(quarantines, "quarantined_since_fork", lambda *_: [soft])
+    job = WorkflowJob(1, "", "gpt/a - latest", "completed", "failure", None, None, runners=(runner,))
+    ci = SimpleNamespace(state="failed", jobs=(job,), text="It failed.", run=None, is_over=True, next=Next())
+    pull = SimpleNamespace(head_sha="a" * 40, base_ref="main")
+    head: Any = SimpleNamespace(ci=ci, pull=pull, state=SimpleNamespace(comments=(), behind=0), branch=None)
+    assert [each.state for each in ready._check_ci(head) if each.kind == "ci"] == [state]

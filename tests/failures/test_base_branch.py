@@ -12,7 +12,7 @@ from runbook_lib.failures.base_branch import BaseResult, Comparison
 from runbook_lib.failures.failure import Failure
 from runbook_lib.failures.patterns import FailureKind
 from runbook_lib.world.github.client import GitHub
-from runbook_lib.world.github.models import WorkflowJob, WorkflowRun
+from runbook_lib.world.github.models import LabelEvent, WorkflowJob, WorkflowRun
 
 DAY = datetime(2026, 1, 20, 12, tzinfo=UTC)
 RUN = WorkflowRun(900, "https://x/900", "CI", "a" * 40, "pull-request/7", "completed", "failure", 1, DAY)
@@ -28,6 +28,7 @@ def job(conclusion: str = "failure", runners: tuple[str, ...] = (), name: str = 
 
 
 PASSED, FAILED = job("success"), job("failure")
+LABELS = {97: ("Run tests",), 96: ("container::lts",)}
 #: A branch with the jobs of its run, and what is special about that run.
 Other = tuple[str, Sequence[WorkflowJob], Mapping[str, object]]
 
@@ -57,7 +58,10 @@ class Others:
         return self.listed[run][1]
 
     def pull(self, number: int) -> SimpleNamespace:
-        return SimpleNamespace(base_ref="dev" if number == 99 else "main")
+        return SimpleNamespace(base_ref="dev" if number == 99 else "main", labels=LABELS.get(number, ()))
+
+    def labellings(self, number: int) -> Sequence[LabelEvent]:
+        return [LabelEvent("Run tests", True, DAY - timedelta(days=9))] if number == 97 else ()
 
     def files(self, number: int) -> Mapping[str, str]:
         return {"docker/.ngc_version.dev" if number == 98 else "README.md": ""}
@@ -84,6 +88,8 @@ class Others:
         (other("pull-request/99", PASSED),),  # into another branch
         (other("pull-request/98", PASSED),),  # of another image
         (other("pull-request/98", FAILED), other("pull-request/98", FAILED)),
+        (other("pull-request/97", PASSED),),  # lightweight
+        (other("pull-request/96", PASSED),),  # of the other image type
         (other("pull-request/7", PASSED),),  # the same change
         (other("somebody/main", PASSED),),
         (other(queue(5)),),  # documents only: the job did not run

@@ -213,7 +213,7 @@ def decide(failures: Triage, searches: ImageSearches) -> RunFailures:
         change.require_own_rows()
     elif change.edits:
         used.append(whole_row)
-    ran = passing.look(github, [pull.number] if pull else [], reenable)
+    ran = passing.look(github, run.bump, [pull.number] if pull else [], reenable)
     return RunFailures(failures, searches, change, tuple(quarantined), tuple(again), tuple(warnings), tuple(used), ran)
 
 

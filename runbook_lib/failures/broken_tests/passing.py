@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from runbook_lib import display
+from runbook_lib.pins.bump import Bump
 from runbook_lib.text.recipes.rows import Target
-from runbook_lib.world.github.ci_status import branch_of, platform_of
+from runbook_lib.world.github.ci_status import branch_of, labels_at, platform_of, wrong_tests
 from runbook_lib.world.github.models import WorkflowJob
 from runbook_lib.world.ports import Forge
 
@@ -35,21 +36,27 @@ class PassingRuns:
     def sentence(self) -> str:
         """The runs, and what they say."""
         if self.failed:
-            return f"{display.count(self.failed, 'failed run')}: it still fails"
+            return f"it failed in {self.failed} of {display.count(self.failed + self.passed, 'run')}"
         if not self.passed:
             return "no run yet: nothing shows that it passes"
         runs = f"{display.count(self.passed, 'passing run')} ({display.count(REPEATS * self.passed, 'repeat')})"
         return f"{runs}: it fails in at most {self.bound:.0%} of its repeats ({_CONFIDENCE:.0%} confidence)"
 
 
-def look(github: Forge | None, pulls: Iterable[int], tests: Iterable[Target]) -> tuple[PassingRuns, ...]:
-    """Return how the functional tests among these ended in the finished CI runs of pull requests."""
+def look(github: Forge | None, bump: Bump, pulls: Iterable[int], tests: Iterable[Target]) -> tuple[PassingRuns, ...]:
+    """Return how the functional tests among these ended in the finished CI runs of pull requests.
+
+    A run that began without the labels of a bump tests less, or another image, and does not count.
+    """
     functional = [test for test in tests if test.has_rows]
     runs: list[Sequence[WorkflowJob]] = []
-    if github and functional:
-        for pull in pulls:
-            finished = [run for run in github.runs(branch_of(pull)) if run.status == "completed" and not run.fork]
-            runs += [github.jobs(run.id) for run in finished[:_MAX_RUNS]]
+    for number in pulls if functional else ():
+        assert github is not None, "it has these pull requests"
+        labels, events = github.pull(number).labels, github.labellings(number)
+        for run in github.runs(branch_of(number))[:_MAX_RUNS]:
+            wrong = wrong_tests(labels_at(labels, events, run.created), bump.image_type, bump.repository)
+            if run.status == "completed" and not run.fork and not wrong:
+                runs.append(github.jobs(run.id))
     found = []
     for test in functional:
         conclusions = [job.conclusion for jobs in runs for job in _jobs_of(test, jobs)]

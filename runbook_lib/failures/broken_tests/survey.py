@@ -179,7 +179,7 @@ def _look_change(world: World, branch: BumpBranch, survey: QuarantineSurvey) -> 
         states = _issue_states(github, tests)
         tests = tuple(replace(test, state=states.get(test.issue, "")) for test in tests)
     names = [Target(test.row.case, test.platform, bump.image_type, test.row.model) for test in tests]
-    ran = passing.look(github, own_pulls, [*names, *reenabled])
+    ran = passing.look(github, bump, own_pulls, [*names, *reenabled])
     tests = tuple(
         replace(test, ran=runs) if runs.passed or runs.failed else test for test, runs in zip(tests, ran, strict=False)
     )

@@ -56,6 +56,12 @@ def branch_of(number: int) -> str:
     return f"pull-request/{number}"
 
 
+def pull_of(branch: str) -> int:
+    """Return the number of the pull request for which CI runs on a branch; 0 for any other branch."""
+    match = re.fullmatch(r"pull-request/([0-9]{1,18})", branch)
+    return int(match[1]) if match else 0
+
+
 def labels_at(now: Collection[str], events: Iterable[LabelEvent], moment: datetime) -> frozenset[str]:
     """Return the labels at a given time, from the current ones and the events since."""
     labels = set(now)
