@@ -2,7 +2,6 @@
 
 import ipaddress
 import os
-import re
 import shutil
 import signal
 import socket
@@ -56,11 +55,6 @@ _NOBODY = "127.0.0.255"
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 #: What tried to leave the machine during the running test.
 _escapes: list[str] = []
-#: How many quick tests may start a kernel or a server, by what it is called; a step needs neither on practice.
-_MOST_STARTING = 40
-_STARTED = re.compile(r"\bipykernel_launcher\b|(^|[ /])(papermill|jupyter(-\w+)?)( |$)|--nbval\b")
-_has_started: list[str] = []
-_starting: list[str] = []
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -106,35 +100,16 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 
 def _watch(event: str, arguments: tuple[Any, ...]) -> None:
-    """Notice the start of a server or of a kernel, and refuse to leave the machine: Python calls this audit hook."""
-    if event == "subprocess.Popen" and _STARTED.search(" ".join(map(str, arguments[1]))):
-        _has_started.append("a kernel")
+    """Refuse to leave the machine: Python calls this audit hook."""
     if event in ("socket.getaddrinfo", "socket.gethostbyname"):
         host = arguments[0]
     elif event in ("socket.bind", "socket.connect", "socket.sendto") and arguments[0].family in _INTERNET:
         host = arguments[1][0]
-        _has_started.extend(["a server"] * (event == "socket.bind"))
     else:
         return
     if host == _NOBODY or not _is_local(host):
         _escapes.append(f"{event} {host!r}")
         raise PermissionError(f"Tests stay on this machine: {event} {host!r}")
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note the tests that started one, also those of the workers."""
-    if report.when == "teardown" and any(name == "started" for name, _ in report.user_properties):
-        _starting.append(report.nodeid)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail if more of the quick tests than may do so start a kernel or a server."""
-    is_worker = hasattr(session.config, "workerinput")
-    if session.config.option.markexpr == "not slow" and not is_worker and len(_starting) > _MOST_STARTING:
-        listed = "\n  ".join(sorted(_starting))
-        print(f"\n{len(_starting)} quick tests start a kernel or a server, at most {_MOST_STARTING} may:\n  {listed}")
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -196,9 +171,6 @@ def _confined(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fails a test that tried to leave the machine, even if the code under test swallowed the refusal."""
     before = dict(os.environ)
     yield
-    if _has_started:
-        request.node.user_properties.append(("started", _has_started.pop()))
-        _has_started.clear()
     os.environ.clear()
     os.environ.update(before)
     escapes = list(_escapes)

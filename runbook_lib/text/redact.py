@@ -26,7 +26,7 @@ _SECRET_NAME = re.compile(
 _SHORTEST, _SHORTEST_LINE = 8, 16
 
 #: Tokens and keys by the documentation of their issuers and the rules of gitleaks, below texts one of which each
-#: contains: a text without them is not searched.  A new one needs a row in tests/text/test_redact.py.  The time must be
+#: contains: a text without them is not searched.  A new one needs a row in tests/secret_forms.py.  The time must be
 #: linear in the text: after an unbounded repetition nothing more is required, and nothing is tried twice.
 _FORMS = {
     # Forges, registries and packages

@@ -86,7 +86,7 @@ def test_how_a_run_ends(
 @pytest.mark.slow
 def test_no_secret_leaves_the_kernel(tmp_path: Path, audit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "in").mkdir()
-    monkeypatch.setenv("SEED_TOKEN", held := seeded.secrets("held")["NGC"])
+    monkeypatch.setenv("SEED_TOKEN", held := seeded.secrets("held")["NVIDIA"])
     cell, by_form = seeded.let_out(tmp_path / "in" / "told.json", "stock")
     raising = "raise ValueError(os.environ['SEED_TOKEN'])"
     path = notebook(tmp_path / "in" / "01-a.ipynb", cell, raising)

@@ -11,125 +11,24 @@ import html
 import itertools
 import json
 import random
-import string
 from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from secret_forms import FORMS, drawn, pem
 
 from runbook_lib.text.redact import Redactor
 
 SECRET = "s3cr&t/Val+ue\"quoted'\\x"
-
-_RANDOM = random.Random(16)
-_HEX, _LOW, _UP = "0123456789abcdef", string.ascii_lowercase + string.digits, string.ascii_uppercase + string.digits
-_ANY = string.ascii_letters + string.digits
-
-
-def some(length: int, characters: str = _ANY) -> str:
-    """So many characters, with a digit and a letter among the first."""
-    start = "7A" if characters == _UP else "7a"
-    return start + "".join(_RANDOM.choice(characters) for _ in range(length - 2))
-
-
-def joined(*parts: str) -> str:
-    return "".join(parts)
 
 
 def b64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-_PEM_BODY = "\n".join(some(64) for _ in range(3)) + f"\n{some(30)}==\n"
-
-
-def pem(kind: str) -> str:
-    return f"-----BEGIN {kind}-----\n{_PEM_BODY}-----END {kind}-----\n"
-
-
-#: By form: where it is described (a rule of gitleaks unless it is an address), and a token.
-TOKENS = {
-    "GitHub, personal": ("github-pat", joined("ghp", "_", some(36))),
-    "GitHub, OAuth": ("github-oauth", joined("gho", "_", some(36))),
-    "GitHub, app to user": ("github-app-token", joined("ghu", "_", some(36))),
-    "GitHub, app": ("github-app-token", joined("ghs", "_", some(36))),
-    "GitHub, refresh": ("github-refresh-token", joined("ghr", "_", some(76))),
-    "GitHub, fine-grained": ("github-fine-grained-pat", joined("github_pat", "_", some(22), "_", some(59))),
-    "GitLab, personal": ("gitlab-pat", joined("glpat", "-", some(20))),
-    "GitLab, personal, routable": ("gitlab-pat-routable", joined("glpat", "-", some(27), ".", some(9, _LOW))),
-    "GitLab, runner": ("gitlab-runner-authentication-token", joined("glrt", "-", some(20))),
-    "GitLab, runner, old": ("gitlab-rrt", joined("GR", "1348941", some(20))),
-    "GitLab, deploy": ("gitlab-deploy-token", joined("gldt", "-", some(20))),
-    "GitLab, job": ("gitlab-cicd-job-token", joined("glcbt", "-", "1a_", some(20))),
-    "GitLab, trigger": ("gitlab-ptt", joined("glptt", "-", some(40, _HEX))),
-    "GitLab, feed": ("gitlab-feed-token", joined("glft", "-", some(20))),
-    "GitLab, SCIM": ("gitlab-scim-token", joined("glsoat", "-", some(20))),
-    "GitLab, agent": ("gitlab-kubernetes-agent-token", joined("glagent", "-", some(50))),
-    "GitLab, OAuth": ("gitlab-oauth-app-secret", joined("gloas", "-", some(64))),
-    "GitLab, mail": ("gitlab-incoming-mail-token", joined("glimt", "-", some(25))),
-    "GitLab, flags": ("gitlab-feature-flag-client-token", joined("glffct", "-", some(20))),
-    "Bitbucket": ("https://support.atlassian.com/bitbucket-cloud/docs/app-passwords", joined("AT", "BB", some(32))),
-    "Atlassian": ("atlassian-api-token", joined("ATA", "TT3", some(186))),
-    "npm": ("npm-access-token", joined("npm", "_", some(36))),
-    "PyPI": ("pypi-upload-token", joined("pypi", "-AgEIcHlwaS5vcmc", some(60))),
-    "RubyGems": ("rubygems-api-token", joined("rubygems", "_", some(48, _HEX))),
-    "Artifactory": ("artifactory-api-key", joined("AK", "Cp", some(69))),
-    "Buildkite": ("https://buildkite.com/docs/apis/managing-api-tokens", joined("bkua", "_", some(40, _HEX))),
-    "Docker Hub": ("https://docs.docker.com/security/access-tokens", joined("dckr", "_pat_", some(27))),
-    "Docker Hub, organization": ("https://docs.docker.com/security/access-tokens", joined("dckr", "_oat_", some(32))),
-    "Sourcegraph": ("sourcegraph-access-token", joined("sgp", "_", some(40, _HEX))),
-    "CircleCI": ("https://circleci.com/docs/managing-api-tokens", joined("CCI", "PAT_", some(22), "_", some(40, _HEX))),
-    "SonarQube": ("sonar-api-token", joined("sq", "p_", some(40, _HEX))),
-    "NVIDIA": ("https://docs.nvidia.com/ngc/latest/ngc-user-guide.html", joined("nvapi", "-", some(64))),
-    "Hugging Face": ("huggingface-access-token", joined("hf", "_", some(34))),
-    "Hugging Face, organization": ("huggingface-organization-api-token", joined("api", "_org_", some(34))),
-    "OpenAI": ("openai-api-key", joined("sk", "-", some(20), "T3BlbkFJ", some(20))),
-    "OpenAI, project": ("openai-api-key", joined("sk", "-proj-", some(74), "T3BlbkFJ", some(74))),
-    "OpenAI, service": ("openai-api-key", joined("sk", "-svcacct-", some(74))),
-    "Anthropic": ("anthropic-api-key", joined("sk", "-ant-api03-", some(93), "AA")),
-    "Anthropic, admin": ("anthropic-admin-api-key", joined("sk", "-ant-admin01-", some(93), "AA")),
-    "OpenRouter": ("https://openrouter.ai/docs/api-reference/authentication", joined("sk", "-or-v1-", some(64, _HEX))),
-    "Groq": ("https://console.groq.com/docs", joined("gsk", "_", some(52))),
-    "xAI": ("https://docs.x.ai", joined("xai", "-", some(80))),
-    "Perplexity": ("perplexity-api-key", joined("pplx", "-", some(48))),
-    "Replicate": ("https://replicate.com/docs/reference/http", joined("r", "8_", some(37))),
-    "LangSmith": ("https://docs.smith.langchain.com", joined("lsv2", "_pt_", some(32, _HEX), "_", some(10, _HEX))),
-    "Weights & Biases": ("https://docs.wandb.ai", joined("wandb", "_v1_", some(60))),
-    "Databricks": ("databricks-api-token", joined("da", "pi", some(32, _HEX))),
-    "Grafana": ("grafana-service-account-token", joined("gl", "sa_", some(32), "_", some(8, _HEX))),
-    "Grafana, cloud": ("grafana-cloud-api-token", joined("gl", "c_", some(60))),
-    "New Relic": ("new-relic-user-api-key", joined("NR", "AK-", some(27, _UP))),
-    "Sentry": ("sentry-user-token", joined("sntry", "u_", some(64, _HEX))),
-    "AWS": ("aws-access-token", joined("AK", "IA", some(16, _UP))),
-    "AWS, temporary": ("aws-access-token", joined("AS", "IA", some(16, _UP))),
-    "AWS Bedrock": ("aws-amazon-bedrock-api-key-long-lived", joined("AB", "SK", some(120))),
-    "Google": ("gcp-api-key", joined("AI", "za", some(35))),
-    "Google, OAuth": ("https://developers.google.com/identity/protocols/oauth2", joined("ya", "29.", some(60))),
-    "Alibaba": ("alibaba-access-key-id", joined("LT", "AI", some(20))),
-    "DigitalOcean": ("digitalocean-pat", joined("dop", "_v1_", some(64, _HEX))),
-    "DigitalOcean, OAuth": ("digitalocean-access-token", joined("doo", "_v1_", some(64, _HEX))),
-    "Cloudflare": ("cloudflare-origin-ca-key", joined("v1", ".0-", some(24, _HEX), "-", some(146, _HEX))),
-    "Heroku": ("heroku-api-key-v2", joined("HR", "KU-AA", some(58))),
-    "PlanetScale": ("planetscale-api-token", joined("pscale", "_tkn_", some(43))),
-    "Tailscale": ("https://tailscale.com/kb/1277/key-prefixes", joined("tskey", "-auth-", some(12), "-", some(30))),
-    "OpenShift": ("openshift-user-token", joined("sha256", "~", some(43))),
-    "Vault": ("vault-service-token", joined("hv", "s.", some(90))),
-    "Vault, batch": ("vault-batch-token", joined("hv", "b.", some(140))),
-    "Terraform": ("hashicorp-tf-api-token", joined(some(14), ".atlasv1.", some(67))),
-    "Pulumi": ("pulumi-api-token", joined("pul", "-", some(40, _HEX))),
-    "Slack, bot": ("slack-bot-token", joined("xox", "b-", "123456789012-", some(24))),
-    "Slack, user": ("slack-user-token", joined("xox", "p-", "123456789012-", some(32))),
-    "Slack, app": ("slack-app-token", joined("xapp", "-1-", some(11, _UP), "-", some(64, _LOW))),
-    "Stripe": ("stripe-access-token", joined("sk", "_live_", some(24))),
-    "Stripe, restricted": ("stripe-access-token", joined("rk", "_test_", some(24))),
-    "Stripe, webhook": ("https://docs.stripe.com/webhooks", joined("whsec", "_", some(32))),
-    "SendGrid": ("sendgrid-api-token", joined("S", "G.", some(22), ".", some(43))),
-    "age": ("age-secret-key", joined("AGE-SECRET", "-KEY-1", some(58, "QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L"))),
-    "JSON web token": ("jwt", joined("ey", "J", some(33), ".ey", "J", some(60), ".", some(43))),
-    "JSON web token without a signature": ("jwt", joined("ey", "J", some(33), ".ey", "J", some(60), ".")),
-    "JSON web token, encrypted": ("https://www.rfc-editor.org/rfc/rfc7516", joined("ey", "J", some(30), "..", some(16), ".", some(40), ".", some(22))),
-}  # fmt: skip
+_DRAW = random.Random(16)
+TOKENS = {name: drawn(form, _DRAW) for name, (_, form) in FORMS.items()}
 
 
 @pytest.mark.parametrize(
@@ -140,7 +39,7 @@ TOKENS = {
     ],
 )  # fmt: skip
 def test_a_token_goes_wherever_it_stands(around: str) -> None:
-    for name, (_, token) in TOKENS.items():
+    for name, token in TOKENS.items():
         clean = Redactor({}).text(around.replace("{}", token))
         assert "***" in clean, name
         assert token[-12:] not in clean, name
@@ -149,7 +48,7 @@ def test_a_token_goes_wherever_it_stands(around: str) -> None:
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_a_token_goes_that_a_line_break_divides(newline: str) -> None:
-    for name, (_, token) in TOKENS.items():
+    for name, token in TOKENS.items():
         for place in range(10, len(token) - 8, 7):
             text = (
                 f"the process of rank 0 printed the following token: {token[:place]}{newline}{token[place:]} and ended"
@@ -177,7 +76,7 @@ def test_values_of_xml_and_pgpass_go(text: str, clean: str) -> None:
 
 
 def test_tokens_go_without_anything_between_them() -> None:
-    for (name, (_, first)), (other, (_, second)) in itertools.product(TOKENS.items(), repeat=2):
+    for (name, first), (other, second) in itertools.product(TOKENS.items(), repeat=2):
         if not second.startswith("ey"):  # such a token begins a word
             clean = Redactor({}).text(f"told: {first}{second}")
             assert first[-12:] not in clean, (name, other)
@@ -186,8 +85,7 @@ def test_tokens_go_without_anything_between_them() -> None:
 
 @pytest.mark.parametrize("cut", ["…", "...", "<...>its_end-1"])
 def test_a_stump_of_a_secret_goes(cut: str) -> None:
-    tokens = {**{name: token for name, (_, token) in TOKENS.items()}, "held": SECRET}
-    tokens["an address"] = "https://ada:a-password-of-hers@x.example/"
+    tokens = {**TOKENS, "held": SECRET, "an address": "https://ada:a-password-of-hers@x.example/"}
     for name, token in tokens.items():
         for length in range(34, len(token) - 10, 3):
             clean = Redactor({"A_TOKEN": SECRET}).text(f"Text(value='{token[:length]}{cut}")
@@ -222,18 +120,13 @@ def test_credentials_in_addresses_and_headers_go(text: str, clean: str) -> None:
     "kind", ["PRIVATE KEY", "RSA PRIVATE KEY", "ENCRYPTED PRIVATE KEY", "OPENSSH PRIVATE KEY", "PGP PRIVATE KEY BLOCK"]
 )
 def test_a_private_key_goes(kind: str) -> None:
-    for text in (
-        pem(kind),
-        pem(kind).replace("\n", "\\n"),
-        pem(kind).replace("\n", "\r\n"),
-        "".join(f"2026-05-07T03:12:00.1Z [0]: {line}\n" for line in pem(kind).splitlines()),
-        pem(kind).replace("\n", " "),
-        pem(kind).partition("-----END")[0],
-    ):
+    key = pem(kind, _DRAW)
+    logged = "".join(f"2026-05-07T03:12:00.1Z [0]: {line}\n" for line in key.splitlines())
+    others = (key.replace("\n", newline) for newline in ("\\n", "\r\n", " "))
+    for text in (key, logged, key.partition("-----END")[0], *others):
         clean = Redactor({}).text(f"before\n{text}")
         assert clean.startswith("before\n")
-        for line in _PEM_BODY.split():
-            assert line not in clean
+        assert not [line for line in key.splitlines()[1:-1] if line in clean]
 
 
 @pytest.mark.parametrize(

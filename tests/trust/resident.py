@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from stores import remote
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures import read_logs
@@ -24,17 +25,9 @@ from runbook_lib.world.github.client import GitHub
 from runbook_lib.world.github.models import Artifact
 from runbook_lib.world.gitlab.client import GitLab
 from runbook_lib.world.registry.client import OciRegistry
-from runbook_lib.world.transport.http import Client
-from runbook_lib.world.transport.web import RemoteFile
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 BUDGET = 4.0  # seconds of the processor
-AUTH = {"Authorization": "Bearer secret-of-the-forge"}
-
-
-def _file(url: str, transport: httpx.BaseTransport | None = None) -> RemoteFile:
-    client = Client(httpx.URL(url), 2**16, transport=transport, sleep=lambda _: None)
-    return RemoteFile(client, httpx.URL(f"{url}/1"), AUTH)
 
 
 def collected(
@@ -49,7 +42,7 @@ def collected(
         for it in ran
     ]
     source = GoldenSource(
-        "CI run 4711", ran, collect.match_uploads(ran, uploads, 4711), lambda _: _file(url, transport)
+        "CI run 4711", ran, collect.match_uploads(ran, uploads, 4711), lambda _: remote(f"{url}/1", transport)
     )
     golden_files = {f"{FOLDER}/{it.model}/{it.test_case}/golden_values_dev_dgx_h100.json" for it in ran}
     return collect.collect(source, golden_files)
@@ -65,7 +58,7 @@ def golden_of_many_jobs(url: str, size: int) -> str:
 
 
 def cause(url: str, size: int, jobs: int = 1, transport: httpx.BaseTransport | None = None) -> str:
-    asked = [JobLogs(FailedJob(f"gpt/a{it} - latest"), _file(url, transport), size) for it in range(jobs)]
+    asked = [JobLogs(FailedJob(f"gpt/a{it} - latest"), remote(f"{url}/1", transport), size) for it in range(jobs)]
     return read_logs.diagnose_all(asked)[0].cause
 
 

@@ -7,47 +7,32 @@ import json
 import os
 import random
 import re
-import string
 import subprocess
-import textwrap
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import quote, quote_plus
 
-_LETTERS = string.ascii_letters + string.digits
+from secret_forms import FORMS, drawn, pem
+
 _ADDRESS = "git clone https://ada:{}@git.example/x.git"
-#: A secret of each kind, with so many letters drawn, and where it stands if only its place tells what it is.
-KINDS: Mapping[str, tuple[str, str]] = {
-    "GitHub classic": ("ghp_<36>", ""),
-    "GitHub app": ("ghs_<36>", ""),
-    "GitHub fine-grained": ("github_pat_<22>_<59>", ""),
-    "GitLab personal": ("glpat-<20>", ""),
-    "NGC": ("nvapi-<64>", ""),
-    "Hugging Face": ("hf_<34>", ""),
-    "AWS key": ("AKIA<UPPER>", ""),
-    "Slack bot": ("xoxb-123456789012-123456789012-<24>", ""),
-    "JSON web token": ("<JWT>", ""),
-    "npm": ("npm_<36>", ""),
-    "Docker Hub": ("dckr_pat_<27>", ""),
-    "Anthropic": ("sk-ant-api03-<80>", ""),
-    "RSA key": ("<PEM>", "the key {}"),
-    "Slack hook": ("<24>", "https://hooks.slack.com/services/T0123ABCD/B0123ABCD/{}"),
-    "a password": ("<14>!", _ADDRESS),
-}
+#: Where a secret stands of which only its place tells what it is.
+_PLACES = {
+    "Slack hook": "https://hooks.slack.com/services/T0123ABCD/B0123ABCD/{}",
+    "a password": _ADDRESS, "RSA key": "the key {}",
+}  # fmt: skip
+KINDS = (
+    "GitHub, personal", "GitHub, app", "GitHub, fine-grained", "GitLab, personal", "NVIDIA", "Hugging Face", "AWS",
+    "Slack, bot", "JSON web token", "npm", "Docker Hub", "Anthropic", *_PLACES,
+)  # fmt: skip
 
 
 def make(name: str, draw: random.Random) -> str:
     """One of a kind."""
     if name == "RSA key":
-        body = textwrap.fill(base64.b64encode(draw.randbytes(380)).decode(), 64)
-        return f"-----BEGIN RSA PRIVATE KEY-----\n{body}\n-----END RSA PRIVATE KEY-----"
-    if name == "JSON web token":
-        parts = '{"alg":"RS256","typ":"JWT"}', f'{{"sub":"{draw.getrandbits(64)}"}}', str(draw.getrandbits(900))
-        return ".".join(base64.urlsafe_b64encode(it.encode()).decode().rstrip("=") for it in parts)
-    upper = "".join(draw.choices(string.ascii_uppercase + string.digits, k=16))
-    drawn = re.sub("<([0-9]+)>", lambda it: "".join(draw.choices(_LETTERS, k=int(it[1]) - 1)) + "7", KINDS[name][0])
-    return drawn.replace("<UPPER>", upper)
+        return pem("RSA PRIVATE KEY", draw).strip()
+    others = {"Slack hook": "<24>", "a password": "<14>!"}
+    return drawn(others.get(name) or FORMS[name][1], draw)
 
 
 def secrets(seed: object) -> dict[str, str]:
@@ -57,15 +42,14 @@ def secrets(seed: object) -> dict[str, str]:
 
 def shown(secret: str, name: str, number: int) -> str:
     """A text with the secret in it, by which it can be told."""
-    place = KINDS[name][1]
-    texts = (place,) if place else ("{}", "the token {}.", "x={}", _ADDRESS)
+    texts = (_PLACES[name],) if name in _PLACES else ("{}", "the token {}.", "x={}", _ADDRESS)
     return texts[number % len(texts)].format(secret)
 
 
 # -- letting them out --------------------------------------------------------------------------------------------------
 
 #: Ways in which a cell lets out a ``text`` with a secret.
-FORMS = r"""
+LEAKS = r"""
 print(text)
 print(text, file=sys.stderr)
 print(f"\x1b[31m{text}\x1b[0m", text.encode(), [text], {text: (text,)}, sep="\r")
@@ -139,8 +123,8 @@ def let_out(file: Path, seed: object) -> tuple[str, dict[str, str]]:
     them: ``SEED_TOKEN``.
     """
     told, by_form = [], {}
-    for number, form in enumerate(FORMS):
-        name = list(KINDS)[number % len(KINDS)]
+    for number, form in enumerate(LEAKS):
+        name = KINDS[number % len(KINDS)]
         by_form[form] = make(name, random.Random(f"{seed} {number}"))
         told += [(form, shown(by_form[form], name, number)), (form, os.environ.get("SEED_TOKEN", ""))]
     file.write_text(json.dumps(told))

@@ -3,13 +3,13 @@
 What is well made comes out; of all else a sentence tells what is wrong, and no file appears.
 """
 
+import copy
 import io
 import re
 import stat
 import struct
 import warnings
 import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -73,20 +73,17 @@ def mode(number: int) -> Callable[[zipfile.ZipInfo], object]:
 
 def overlapping(count: int, size: int) -> bytes:
     """Many names in the directory for the same bytes."""
-    squeezer = zlib.compressobj(9, zlib.DEFLATED, -15)
-    kernel = squeezer.compress(b"a" * size) + squeezer.flush()
-    crc = zlib.crc32(b"a" * size)
-    body = struct.pack("<4s5H3I2H", b"PK\3\4", 20, 0, 8, 0, 0, crc, len(kernel), size, 1, 0) + b"a" + kernel
-    directory = b""
-    for number in range(count):
-        name = (
-            f"golden_values_dev_p{number}.json" if number % 2 else f"logs/1/a/attempt_0/{number}/stderr.log"
-        ).encode()
-        directory += struct.pack(
-            "<4s6H3I5H2I", b"PK\1\2", 20, 20, 0, 8, 0, 0, crc, len(kernel), size, len(name), 0, 0, 0, 0, 0, 0
-        ) + name  # fmt: skip
-    tail = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, count, count, len(directory), len(body), 0)
-    return body + directory + tail
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a", b"a" * size)
+        entry = archive.filelist.pop()
+        for number in range(count):
+            other = copy.copy(entry)
+            other.filename = (
+                f"golden_values_dev_p{number}.json" if number % 2 else f"logs/1/a/attempt_0/{number}/stderr.log"
+            )
+            archive.filelist.append(other)
+    return buffer.getvalue()
 
 
 SHORT = (100).to_bytes(4, "little")

@@ -11,6 +11,7 @@ from bumping import git
 from hypothesis import given
 from hypothesis import strategies as st
 from loopback import Handler, secured, serving
+from stores import remote
 
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.images.reference import ImageRef
@@ -18,9 +19,7 @@ from runbook_lib.world.git import command
 from runbook_lib.world.github.client import GitHub
 from runbook_lib.world.gitlab.client import GitLab
 from runbook_lib.world.registry.client import OciRegistry
-from runbook_lib.world.transport.http import Client
 from runbook_lib.world.transport.urls import may_redirect
-from runbook_lib.world.transport.web import RemoteFile
 
 TOKEN = "glpat-of-nobody"
 PROXIES = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
@@ -58,8 +57,7 @@ def ask_registry(url: str, transport: httpx.BaseTransport | None = None) -> obje
 
 
 def ask_for_a_part(url: str, transport: httpx.BaseTransport | None = None) -> object:
-    client = Client(httpx.URL(url), 2**16, transport=transport, sleep=lambda _: None)
-    return RemoteFile(client, httpx.URL(f"{url}/1"), {"Authorization": TOKEN}).part(0, 1)
+    return remote(f"{url}/1", transport).part(0, 1)
 
 
 def ask_git(url: str) -> object:

@@ -92,12 +92,12 @@ def bench(home: Path, seed: object) -> Iterator[Bench]:
         for name in ("user", "tmp"):
             (home / name).mkdir()
         (home / "user" / ".gitconfig").write_text((Path(os.environ["HOME"]) / ".gitconfig").read_text())
-        at.served.issue_token(held["GitHub classic"], Token(ENGINEER))
+        at.served.issue_token(held["GitHub, personal"], Token(ENGINEER))
         for name, value in {
             "HOME": str(home / "user"), "TMPDIR": str(home / "tmp"), "PYTHONPATH": str(provenance.ROOT),
-            "GITHUB_API_URL": at.served.url, "GITHUB_TOKEN": held["GitHub classic"], "RUNBOOK_REGISTRY": images.url,
-            "GITLAB_URL": f"{at.served.url}/gitlab", "GITLAB_TOKEN": held["GitLab personal"],
-            "GITLAB_PROJECT": REPOSITORY, "NGC_API_KEY": held["NGC"],
+            "GITHUB_API_URL": at.served.url, "GITHUB_TOKEN": held["GitHub, personal"], "RUNBOOK_REGISTRY": images.url,
+            "GITLAB_URL": f"{at.served.url}/gitlab", "GITLAB_TOKEN": held["GitLab, personal"],
+            "GITLAB_PROJECT": REPOSITORY, "NGC_API_KEY": held["NVIDIA"],
             "RUNBOOK_AUDIT": str(home / "audit"),
             **{f"SEED_{number}_{end}": value for number, value in enumerate(held.values())
                for end in [("TOKEN", "KEY", "PASSWORD", "SECRET")[number % 4]]},
@@ -133,8 +133,8 @@ def whole(made: Bench) -> None:
 
 def remotes(made: Bench) -> None:
     """Credentials in addresses and settings of git; a push that is refused with words that repeat them."""
-    token = made.strange["GitHub classic"]
-    basic = base64.b64encode(f"x-access-token:{made.strange['GitHub app']}".encode()).decode()
+    token = made.strange["GitHub, personal"]
+    basic = base64.b64encode(f"x-access-token:{made.strange['GitHub, app']}".encode()).decode()
     address = f"https://x-access-token:{token}@github.example/{REPOSITORY}.git"
     config = made.checkout / ".git" / "config"
     before = git(made.checkout, "remote", "get-url", "origin")
@@ -168,7 +168,7 @@ def crash(made: Bench) -> None:
     folder = made.home / "own" / "runbooks"
     folder.mkdir(parents=True)
     made.put.append(folder)
-    made.patch.setenv("SEED_TOKEN", made.held["GitLab personal"])
+    made.patch.setenv("SEED_TOKEN", made.held["GitLab, personal"])
     said, let_out = seeded.let_out(folder / "told.json", "crash")
     made.strange |= let_out
     texts = f"import os, sys; strange = {[made.any(number) for number in range(15)]!r}"
