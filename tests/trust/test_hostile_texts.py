@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hostile import ALL, CANARY
 
-from runbook_lib.compute import parallelism, project, workloads
+from runbook_lib.compute import project, workloads
 from runbook_lib.compute.slurm import selection, site
 from runbook_lib.decisions import Decision
 from runbook_lib.errors import RunbookError
@@ -133,7 +133,7 @@ READERS: Mapping[str, tuple[Callable[[str], object], Callable[[str], str]]] = {
     "recipe": (quarantined, recipe),
     "workloads": (lambda text: workloads.read("r", text), recipe),
     "tests": (lambda text: selection.read_tests({"tests/test_utils/recipes/h100/x.yaml": text}), recipe),
-    "parallelism": (parallelism.Parallelism.parse, model),
+    "parallelism": (workloads.Parallelism.parse, model),
     "matrix": (finders.matrix_rows, ci),
     "known sites": (
         lambda text: check_pins(dict.fromkeys(known_sites.MEGATRON_LM.paths, text), known_sites.MEGATRON_LM), ci,
