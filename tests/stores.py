@@ -13,8 +13,7 @@ from typing import Any
 import httpx
 from loopback import serving
 
-from runbook_lib.world.transport.http import Client
-from runbook_lib.world.transport.web import RemoteFile
+from runbook_lib.world.transport.http import Client, RemoteFile
 
 TOKEN = "secret-of-the-forge"
 AUTH = {"Authorization": f"Bearer {TOKEN}"}

@@ -19,7 +19,7 @@ from runbook_lib.text.lists import join_first
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.commands import command
-from runbook_lib.world.github.ci_status import choose, judge, on_base
+from runbook_lib.world.github.ci_status import choose, count_jobs, judge, on_base
 from runbook_lib.world.gitlab.models import UNDER_WAY
 from runbook_lib.world.ports import Forge, Services, World
 
@@ -174,7 +174,7 @@ def github_run(bump: Bump, github: Forge | None, commits: Sequence[str]) -> Chec
         detail = f"No run {place}, at {commits[0][:10]} or any commit back to the merge, {commits[-1][:10]}."
         return Check(name, "waiting", detail, Next.again())
     progress, evidence = judge(run, jobs, run.head_sha), Evidence(links={name: run.url})
-    detail = f"CI run {run.id} of {run.head_sha[:10]}: {progress.counts()}."
+    detail = f"CI run {run.id} of {run.head_sha[:10]}: {count_jobs(jobs)}."
     if run.status != "completed":
         return Check(name, "waiting", detail, Next.again(run.url), evidence)
     if progress.state == "passed":

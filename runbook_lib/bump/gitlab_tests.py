@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 from runbook_lib import display, notebooks
-from runbook_lib.compute.internal_ci.plan import SCOPES
+from runbook_lib.compute.internal_gitlab import SCOPES
 from runbook_lib.golden import coverage
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import LTS

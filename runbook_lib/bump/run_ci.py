@@ -11,7 +11,7 @@ from runbook_lib.bump import branch_history, ci_triggers, pins_step
 from runbook_lib.checks import Check, Evidence, Next, Status
 from runbook_lib.model import Condition, Effect, Outcome, Plan
 from runbook_lib.pins.bump import Bump
-from runbook_lib.world import bump_branch
+from runbook_lib.world import bump_branch, polling
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import PullRequestState, is_mine, read_progress, read_state, run_of_head
 from runbook_lib.world.conditions.commits import BranchTip, Committed, Pushed
@@ -21,7 +21,6 @@ from runbook_lib.world.github.ci_status import CiStatus
 from runbook_lib.world.github.copy_pr_bot import command
 from runbook_lib.world.github.models import Pull
 from runbook_lib.world.ports import Forge, World
-from runbook_lib.world.transport import polling
 
 #: Seconds to wait for a run to start.
 _START_LIMIT = 15 * 60

@@ -1,11 +1,24 @@
-"""The internal GitLab: the project behind a remote's URL, and the image that its CI has built.  Pure."""
+"""The internal GitLab: the project behind a remote's URL, the image that its CI built, and a bump's pipeline.  Pure.
 
+Sources: Megatron-LM's ``tools/trigger_internal_ci.py`` (destination and variables) and ``.gitlab-ci.yml`` (the scopes;
+a push alone starts nothing); GitLab's documentation of ``parallel: matrix`` (the names of its jobs) and of protected
+branches (``*`` in their names).
+"""
+
+import glob
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
 
+from runbook_lib.checks import Next
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.images.reference import ImageRef, ImageType
+from runbook_lib.pins.finders import KEY, PIN, PLATFORM, MatrixRows, matrix_rows
 from runbook_lib.pins.repositories import MEGATRON_LM, Repository
+from runbook_lib.pins.sites import Sites
+from runbook_lib.world.gitlab.models import UNDER_WAY, Pipeline, PipelineJob
 
 #: The git remote on whose host the internal images are.
 GITLAB_REMOTE = "gitlab"
@@ -16,6 +29,12 @@ _ADDRESS = re.compile(
     r"|(?:[^/@:\s]+@)?(?P<short>[a-z0-9][a-z0-9.-]*):(?!:|//)/?)(?P<path>[^\s\x00-\x1f\x7f]+?)(?:\.git)?",
     re.IGNORECASE,
 )
+#: The scopes of tests that the pipeline offers.
+SCOPES = ("mr", "nightly", "weekly", "pre-release", "release")
+#: Scopes with long training runs, and their time limit in seconds.
+_LONG, _LONG_LIMIT = ("release", "weekly"), 4 * 3600
+
+State = Literal["waiting", "passed", "failed", "useless"]
 
 
 @dataclass(frozen=True)
@@ -72,3 +91,112 @@ def internal_image(url: str | None, repository: Repository, image_type: ImageTyp
             "Correct it (`git remote set-url`), or build the image.",
         )
     return ImageRef(host, _INTERNAL_IMAGE, tag="main")
+
+
+def variables(tests: str) -> dict[str, str]:
+    """Return the variables of a pipeline that builds the images, and runs the functional tests of a scope if given.
+
+    Raises RunbookError for a scope that the pipeline does not offer.
+    """
+    chosen = {"BUILD": "yes", "UNIT_TEST": "no", "INTEGRATION_TEST": "no", "FUNCTIONAL_TEST": "no"}
+    if not tests:
+        return chosen
+    if tests not in SCOPES:
+        raise RunbookError(f"tests={tests!r} is not a scope of the internal pipeline.", f"Choose {', '.join(SCOPES)}.")
+    chosen |= {"FUNCTIONAL_TEST": "yes", "FUNCTIONAL_TEST_SCOPE": tests}
+    chosen |= {"FUNCTIONAL_TEST_REPEAT": "5", "FUNCTIONAL_TEST_CASES": "all"}
+    return chosen | ({"FUNCTIONAL_TEST_TIME_LIMIT": str(_LONG_LIMIT)} if tests in _LONG else {})
+
+
+def require_replaceable(name: str, protected: Iterable[str]) -> None:
+    """Raise Refused if one of the patterns that GitLab protects matches a branch's name."""
+    for pattern in protected:
+        if fnmatchcase(name, glob.escape(pattern).replace("[*]", "*")):  # no other character is special
+            advice = "Ask a maintainer of the project where the branches of pull requests belong."
+            raise Refused(f"GitLab protects {name} (by {pattern!r}), so nothing is pushed to it. {advice}")
+
+
+@dataclass(frozen=True)
+class BuildJob:
+    """A job that builds a pin's image: one matrix row, with its values in order."""
+
+    job: str
+    values: tuple[str, ...]
+    image: str
+    platform: str
+
+    @property
+    def name(self) -> str:
+        """The job's name on GitLab."""
+        return f"{self.job}: [{', '.join(self.values)}]"
+
+    def matches(self, job: PipelineJob) -> bool:
+        """Return True if a GitLab job name has exactly these values, in any order."""
+        name, _, rest = job.name.partition(": [")
+        values = re.split(", ?", rest.removesuffix("]"))
+        return name == self.job and rest.endswith("]") and sorted(values) == sorted(self.values)
+
+
+def builds(texts: Mapping[str, str | None], sites: Sites, image_type: ImageType) -> tuple[BuildJob, ...]:
+    """Return the jobs that build the images of an image type's GitLab pins, according to a commit's files.
+
+    There are none if the pins are not in matrix rows, each with one value per key.  Raises CannotTell for a file that
+    is not valid YAML.
+    """
+    result: list[BuildJob] = []
+    for site in sites.pins:
+        finder, text = site.finder, texts.get(site.path)
+        if site.ci != "gitlab" or site.image_type != image_type or not isinstance(finder, MatrixRows) or not text:
+            continue
+        for row in matrix_rows(text):
+            cells = {key: row.texts(key)[0] for key in row.cells if len(row.texts(key)) == 1}
+            if len(cells) == len(row.cells) and cells.get(KEY) == finder.value and PIN in cells:
+                platform = cells.get(PLATFORM, "")
+                result.append(BuildJob(row.job, tuple(cells.values()), cells[PIN], platform))
+    return tuple(result)
+
+
+@dataclass(frozen=True)
+class PipelineProgress:
+    """What a pipeline shows about the pin; ``jobs`` build its images.  It is ``passed`` only if all have succeeded."""
+
+    pipeline: Pipeline
+    jobs: tuple[PipelineJob, ...]
+    state: State
+    sentence: str
+    next_action: Next
+
+
+def judge(
+    pipeline: Pipeline, jobs: Sequence[PipelineJob], expected: Sequence[BuildJob], *, tested: bool = False
+) -> PipelineProgress:
+    """Judge from a pipeline's jobs whether the pin in its commit builds; if ``tested``, its tests must have ended."""
+    name = f"pipeline {pipeline.id} of {pipeline.sha[:10]}"
+    by_build = {build: next((job for job in jobs if build.matches(job)), None) for build in expected}
+    found = tuple(filter(None, by_build.values()))
+    failed = [job for job in found if job.status == "failed"]
+    manual = [job for job in found if job.status == "manual"]
+    states = [f"{build.platform or build.job} {job.status if job else 'missing'}" for build, job in by_build.items()]
+    follow = Next.again(f"To follow {pipeline.url}:", wait=True)
+    state: State = "waiting"
+    if failed:
+        reasons = [f"{job.name} ({job.reason.replace('_', ' ')})".removesuffix(" ()") for job in failed]
+        state, sentence = "failed", f"the GitLab pin does not build: {'; '.join(reasons)} failed in {name}"
+        follow = Next(f"Read the log and fix the cause, or retry the job there: {failed[0].url}")
+    elif expected and all(job and job.status == "success" for job in by_build.values()):
+        sentence = f"waiting for the tests of {name}; the GitLab pin builds"
+        if not (tested and pipeline.status in UNDER_WAY):
+            images = " and ".join(dict.fromkeys(build.image for build in expected))
+            platforms = " and ".join(build.platform for build in expected if build.platform) or "its platform"
+            state, follow = "passed", Next()
+            sentence = f"The GitLab pin builds: {images} for {platforms}, in {name}."
+    elif manual:
+        sentence = f"waiting for a person: {manual[0].name} in {name} must be started by hand"
+        follow = Next(f"Press play there: {manual[0].url}")
+    elif pipeline.status in UNDER_WAY or any(job.status in UNDER_WAY for job in found):
+        sentence = f"waiting for {name}: {', '.join(states)}"
+    else:
+        listed = ", ".join(states) or "no job"
+        state, sentence = "useless", f"{name} ended ({pipeline.status}) without building the GitLab pin: {listed}"
+        follow = Next.again("Start another pipeline:", mode="publish")
+    return PipelineProgress(pipeline, found, state, sentence, follow)

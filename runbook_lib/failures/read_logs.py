@@ -27,8 +27,7 @@ from runbook_lib.failures.log_scanner import Scanner
 from runbook_lib.failures.log_summary import LogSummary
 from runbook_lib.text.redact import Redactor
 from runbook_lib.world.transport import archives
-from runbook_lib.world.transport.archives import Archive, LocalFile
-from runbook_lib.world.transport.downloads import FileInParts, MissingFile
+from runbook_lib.world.transport.archives import Archive, FileInParts, LocalFile, MissingFile
 from runbook_lib.world.transport.parser import THREADS, Parser, SharedFile
 
 #: Seconds of the processor for the logs of all jobs: what has been read by then is used.

@@ -22,8 +22,7 @@ from runbook_lib.pins.bump import ImageType
 from runbook_lib.text.recipes.file_names import FOLDER, GoldenFileName, baseline_of
 from runbook_lib.world.github.models import Artifact
 from runbook_lib.world.ports import SecondCi
-from runbook_lib.world.transport.archives import Archive, Member, is_safe
-from runbook_lib.world.transport.downloads import FileInParts
+from runbook_lib.world.transport.archives import Archive, FileInParts, Member, is_safe
 from runbook_lib.world.transport.parser import Parser, ProgressReport, SharedFile
 
 TestState = Literal["passed", "failed", "cancelled", "timed out", "skipped", "unfinished"]

@@ -26,7 +26,7 @@ from runbook_lib.world.github.models import (
     WorkflowRun,
 )
 from runbook_lib.world.gitlab.models import Bridge, Pipeline, PipelineJob
-from runbook_lib.world.transport.downloads import FileInParts
+from runbook_lib.world.transport.archives import FileInParts
 
 T = TypeVar("T")
 
@@ -259,7 +259,7 @@ class OnlineServices:
 
     def registry(self, ref: ImageRef) -> Registry:
         """Return the repository of an image in its registry, or at RUNBOOK_REGISTRY.  Sends nothing yet."""
-        from runbook_lib.world.registry.client import OciRegistry
+        from runbook_lib.world.registry import OciRegistry
 
         return OciRegistry(ref, self.env)
 

@@ -57,7 +57,7 @@ QUEUED = run(2, "gh-readonly-queue/main/pr-6-abc")
 def test_what_only_the_merge_queue_will_test_is_named(runs: list[WorkflowRun], jobs: list[str], words: str) -> None:
     forge: Any = SimpleNamespace(runs=lambda **_: runs, jobs=lambda _: tuple(map(job, jobs)))
     tested = (job("unit"), job("gb200", "skipped"))
-    status = CiStatus("passed", "a" * 40, run(1, "pull-request/7"), tested, "")
+    status = CiStatus("passed", run(1, "pull-request/7"), tested, "")
     pull: Any = SimpleNamespace(base_ref="main")
     (told,) = people._queue(forge, pull, "CI", status, {"gpt/x"})
     assert words in told

@@ -1,11 +1,20 @@
-"""The address of the internal image: remotes that name no host first, then every form of an address."""
+"""The internal GitLab: remotes that name no host first, then every form of an address; and pipelines, in tables."""
 
 import pytest
+from layouts import GITLAB, image, matrix, rows
 
+from runbook_lib.compute import internal_gitlab
 from runbook_lib.compute.internal_gitlab import RemoteProject, internal_image, parse_remote
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.images.reference import ImageRef
+from runbook_lib.pins.known_sites import MEGATRON_LM as SITES
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM
+from runbook_lib.world.gitlab.models import Pipeline, PipelineJob
+
+HEAD, OTHER = "a" * 40, "b" * 40
+BRANCH = "bump/main/dev-26.04-py3"
+TO = f"pull-request/{BRANCH}"
+DEV = image("26.04-py3")
 
 
 @pytest.mark.parametrize(
@@ -66,3 +75,124 @@ def test_the_host_of_an_address_has_no_port(url):
 def test_a_missing_image(url, repository, image_type, says):
     with pytest.raises((Refused, CannotTell), match=says):
         internal_image(url, repository, image_type)
+
+
+def pipeline(number: int = 1, *, sha: str = HEAD, ref: str = TO, status: str = "running") -> Pipeline:
+    return Pipeline(number, sha, ref, status, f"https://gitlab.example.com/p/{number}")
+
+
+def job(platform: str, status: str, reason: str = "", *, tag: str = "26.04-py3", comma: str = ", ") -> PipelineJob:
+    values = ["CI_MCORE_DEV_IMAGE", "Dockerfile.ci.dev", "dev", image(tag), *([platform] if platform else [])]
+    name = f"test:pre_build_image: [{comma.join(values)}]"
+    return PipelineJob(7, name, "build", status, reason, "https://gitlab.example.com/j/7")
+
+
+def expected(layout: int = 4, image_type: str = "dev") -> tuple[internal_gitlab.BuildJob, ...]:
+    name = "test:build_image" if layout < 3 else "test:pre_build_image"
+    text = matrix(rows(layout, "26.04-py3", "25.09-py3"), job=name)
+    return internal_gitlab.builds({GITLAB: text}, SITES, image_type)  # type: ignore[arg-type]
+
+
+# -- variables ------------------------------------------------------------------------------------------------
+
+
+def test_variables() -> None:
+    assert internal_gitlab.variables("")["FUNCTIONAL_TEST"] == "no"
+    assert {internal_gitlab.variables(scope)["BUILD"] for scope in ("", *internal_gitlab.SCOPES)} == {"yes"}
+    assert internal_gitlab.variables("mr") == {
+        "BUILD": "yes", "UNIT_TEST": "no", "INTEGRATION_TEST": "no", "FUNCTIONAL_TEST": "yes",
+        "FUNCTIONAL_TEST_SCOPE": "mr", "FUNCTIONAL_TEST_REPEAT": "5", "FUNCTIONAL_TEST_CASES": "all",
+    }  # fmt: skip
+    assert internal_gitlab.variables("release")["FUNCTIONAL_TEST_TIME_LIMIT"] == "14400"
+    for scope in ("mr-broken", "all", "mr; x", " mr"):
+        with pytest.raises(RunbookError, match=repr(scope)):
+            internal_gitlab.variables(scope)
+
+
+# -- the jobs that build the pin ---------------------------------------------------------------------------------
+
+
+def test_files_without_a_matrix_have_no_job() -> None:
+    assert internal_gitlab.builds({}, SITES, "dev") == ()
+    assert internal_gitlab.builds({GITLAB: None}, SITES, "dev") == ()
+    assert internal_gitlab.builds({GITLAB: "a: 1\n"}, SITES, "dev") == ()
+
+
+@pytest.mark.parametrize("layout", [1, 2, 3, 4])
+@pytest.mark.parametrize(("image_type", "tag"), [("dev", "26.04-py3"), ("lts", "25.09-py3")])
+def test_each_layout_names_its_jobs(layout: int, image_type: str, tag: str) -> None:
+    builds = expected(layout, image_type)
+    assert [build.platform for build in builds] == (["amd64", "arm64"] if layout >= 3 else [""])
+    assert {build.image for build in builds} == {image(tag)}
+    start = "test:pre_build_image: [CI_MCORE_" if layout >= 3 else "test:build_image: [CI_"
+    assert all(build.name.startswith(start) and image(tag) in build.name for build in builds)
+
+
+def test_a_row_that_lists_several_values_has_no_job() -> None:
+    lists = "".join(f"        K{number}: [{'a, ' * 99}a]\n" for number in range(9))
+    row = f"      - IMAGE: CI_MCORE_DEV_IMAGE\n        BASE_IMAGE: {DEV}\n{lists}"
+    assert internal_gitlab.builds({GITLAB: matrix(row)}, SITES, "dev") == ()
+
+
+# -- the destination -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_protected"),
+    [
+        (TO, True), ("*", True), ("pull-request/*", True), ("*/dev-*", True), ("pull-request/bump/**", True),
+        ("main", False), ("core_*", False), ("", False), ("pull-request/?*", False), (TO[:-1], False),
+        ("a*" * 3000 + "b", False), (f"[{TO[0]}]{TO[1:]}", False), (TO.upper(), False),
+    ],
+)  # fmt: skip
+def test_a_protected_branch_is_not_replaced(pattern: str, is_protected: bool) -> None:
+    if not is_protected:
+        internal_gitlab.require_replaceable(TO, [pattern])
+        return
+    with pytest.raises(Refused, match="GitLab protects"):
+        internal_gitlab.require_replaceable(TO, ["main", pattern])
+
+
+# -- whether the pin builds --------------------------------------------------------------------------------------
+
+BOTH_PLATFORMS = ("amd64", "arm64")
+BOTH = [job("amd64", "success"), job("arm64", "success")]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "status", "state", "words"),
+    [
+        ([], "created", "waiting", "amd64 missing"),
+        ([job("amd64", "running"), job("arm64", "pending")], "running", "waiting", "amd64 running, arm64 pending"),
+        ([job("amd64", "success"), job("arm64", "running")], "running", "waiting", "arm64 running"),
+        ([job("amd64", "success"), job("arm64", "manual")], "manual", "waiting", "started by hand"),
+        (BOTH, "running", "passed", f"The GitLab pin builds: {DEV} for amd64 and arm64, in pipeline 1 of"),
+        (BOTH, "failed", "passed", "The GitLab pin builds"),
+        ([job("amd64", "success", comma=","), job("arm64", "success", comma=",")], "running", "passed", "builds"),
+        ([job("amd64", "failed", "script_failure"), job("arm64", "success")], "failed", "failed", "(script failure)"),
+        ([job("amd64", "failed"), job("arm64", "running")], "running", "failed", "does not build"),
+        ([job("amd64", "success")], "success", "useless", "missing"),
+        ([], "success", "useless", "without building"),
+        ([], "failed", "useless", "without building"),
+        ([job("amd64", "success"), job("arm64", "canceled")], "canceled", "useless", "canceled"),
+        ([job("amd64", "success"), job("arm64", "skipped")], "success", "useless", "skipped"),
+        # The jobs of another image, and of another name: they prove nothing about this pin.
+        ([job(platform, "success", tag="26.02-py3") for platform in BOTH_PLATFORMS], "success", "useless", "missing"),
+        ([PipelineJob(1, "test:build_image", "build", "success", "", "")], "success", "useless", "missing"),
+        ([PipelineJob(1, f"other: [{DEV}, amd64]", "build", "success", "", "")], "success", "useless", "missing"),
+    ],
+)  # fmt: skip
+def test_verdicts(jobs: list[PipelineJob], status: str, state: str, words: str) -> None:
+    progress = internal_gitlab.judge(pipeline(status=status), jobs, expected())
+    assert progress.state == state, progress.sentence
+    assert words in progress.sentence
+    assert bool(progress.next_action) == (state != "passed")
+
+
+def test_without_expected_builds_a_pipeline_is_useless() -> None:
+    assert internal_gitlab.judge(pipeline(status="success"), BOTH, ()).state == "useless"
+
+
+@pytest.mark.parametrize(("status", "state"), [("running", "waiting"), ("success", "passed"), ("failed", "passed")])
+def test_requested_tests_must_have_ended(status: str, state: str) -> None:
+    assert internal_gitlab.judge(pipeline(status=status), BOTH, expected(), tested=True).state == state

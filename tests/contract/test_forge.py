@@ -16,7 +16,7 @@ from runbook_lib.world.github.ci_status import on_base
 from runbook_lib.world.github.copy_pr_bot import complaint, refusals
 from runbook_lib.world.github.errors import NotAllowed
 from runbook_lib.world.ports import Forge
-from runbook_lib.world.transport.downloads import MissingFile
+from runbook_lib.world.transport.archives import MissingFile
 
 SECRET = "ghp_" + "a1B2c3D4e5F6" * 3
 

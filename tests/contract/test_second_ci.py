@@ -14,7 +14,7 @@ from runbook_lib.practice.store import Record, Store
 from runbook_lib.world.gitlab.client import GitLab
 from runbook_lib.world.gitlab.models import NoSuchRef
 from runbook_lib.world.ports import SecondCi
-from runbook_lib.world.transport.downloads import FileInParts, MissingFile
+from runbook_lib.world.transport.archives import FileInParts, MissingFile
 
 DEV, BUILD = "docker/.ngc_version.dev", ".gitlab/stages/01.build.yml"
 

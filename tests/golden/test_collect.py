@@ -14,7 +14,7 @@ from stores import TOKEN, Fault, Store, packed, remote
 from runbook_lib.golden import collect as artifacts
 from runbook_lib.golden.collect import FunctionalTestJob, GoldenCollection, GoldenSource
 from runbook_lib.world.github.models import Artifact
-from runbook_lib.world.transport.web import RemoteFile
+from runbook_lib.world.transport.http import RemoteFile
 
 RUN = 4711
 NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from gitlab_reader import jobs
 
-from runbook_lib.compute.internal_ci.plan import builds
+from runbook_lib.compute.internal_gitlab import builds
 from runbook_lib.images.families import NGC
 from runbook_lib.images.reference import ImageType
 from runbook_lib.pins import plan as pins

@@ -24,7 +24,7 @@ from runbook_lib.text.recipes.file_names import FOLDER
 from runbook_lib.world.github.client import GitHub
 from runbook_lib.world.github.models import Artifact
 from runbook_lib.world.gitlab.client import GitLab
-from runbook_lib.world.registry.client import OciRegistry
+from runbook_lib.world.registry import OciRegistry
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 BUDGET = 4.0  # seconds of the processor

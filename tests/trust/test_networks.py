@@ -18,7 +18,7 @@ from runbook_lib.images.reference import ImageRef
 from runbook_lib.world.git import command
 from runbook_lib.world.github.client import GitHub
 from runbook_lib.world.gitlab.client import GitLab
-from runbook_lib.world.registry.client import OciRegistry
+from runbook_lib.world.registry import OciRegistry
 from runbook_lib.world.transport.urls import may_redirect
 
 TOKEN = "glpat-of-nobody"

@@ -28,7 +28,7 @@ from runbook_lib.world.git.commits import create_commit
 from runbook_lib.world.github.client import GitHub
 from runbook_lib.world.gitlab.client import GitLab
 from runbook_lib.world.machine import provenance
-from runbook_lib.world.registry.client import OciRegistry
+from runbook_lib.world.registry import OciRegistry
 
 RUNBOOKS = provenance.ROOT / "runbooks"
 TAG = "26.04-py3"
@@ -201,7 +201,7 @@ def test_text_that_leaves_the_machine_is_searched_again(tmp_path: Path) -> None:
         return httpx.Response(201, json={})
 
     with GitHub("o/r", {"GITHUB_TOKEN": "x"}, httpx.MockTransport(answer)) as github:
-        github.send("try it", "POST", "/issues", {"title": text, "labels": [text]}, lambda _: None)
+        github.add_label(1, text)
     assert len(sent) == 1
     assert not search.found(sent[0])
 

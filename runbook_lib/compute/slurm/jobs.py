@@ -19,8 +19,8 @@ from runbook_lib.compute.slurm.batch_files import BATCH, job_name
 from runbook_lib.compute.slurm.client import OVER, QueuedJob, Slurm
 from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.golden.values import MAX_BYTES, BadGoldenFile, parse
+from runbook_lib.world import polling
 from runbook_lib.world.machine import files
-from runbook_lib.world.transport import polling
 
 #: Seconds without a sign of a job that the queue does not list: new jobs and files appear late.
 SILENCE = 120.0

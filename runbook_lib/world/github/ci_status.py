@@ -89,7 +89,6 @@ class CiStatus:
     """
 
     state: State
-    head: str
     run: WorkflowRun | None
     jobs: tuple[WorkflowJob, ...]
     sentence: str
@@ -109,22 +108,15 @@ class CiStatus:
     @property
     def mark(self) -> str:
         """A text that changes with the state, with a further failure, and with every tenth of the jobs."""
-        return f"{self.state} {len(self.bad_jobs)} {self.ended * 10 // max(len(self.jobs), 1)}"
+        failed = sum(job.conclusion in _BAD_JOB for job in self.jobs)
+        ended = sum(job.status == "completed" for job in self.jobs)
+        return f"{self.state} {failed} {ended * 10 // max(len(self.jobs), 1)}"
 
-    @property
-    def ended(self) -> int:
-        """The number of jobs that have ended."""
-        return sum(job.status == "completed" for job in self.jobs)
 
-    @property
-    def bad_jobs(self) -> tuple[WorkflowJob, ...]:
-        """The jobs that failed."""
-        return tuple(job for job in self.jobs if job.conclusion in _BAD_JOB)
-
-    def counts(self) -> str:
-        """Return the number of jobs by conclusion, in words."""
-        counts = Counter((job.conclusion or job.status).replace("_", " ") for job in self.jobs)
-        return ", ".join(f"{count} {word}" for word, count in sorted(counts.items())) or "no job yet"
+def count_jobs(jobs: Iterable[WorkflowJob]) -> str:
+    """Return the number of jobs by conclusion, in words."""
+    counts = Counter((job.conclusion or job.status).replace("_", " ") for job in jobs)
+    return ", ".join(f"{count} {word}" for word, count in sorted(counts.items())) or "no job yet"
 
 
 def on_base(run: WorkflowRun, base: str) -> bool:
@@ -146,36 +138,34 @@ def choose(runs: Iterable[WorkflowRun], head: str, workflow: str = WORKFLOW) -> 
 
 def judge(run: WorkflowRun | None, jobs: Sequence[WorkflowJob], head: str, wrong: str = "") -> CiStatus:
     """Return the status of CI for ``head``; ``wrong`` is the reason why the run is useless, if it is."""
-
-    def status(state: State, sentence: str, following: Next | None = None, progress: str = "") -> CiStatus:
-        return CiStatus(state, head, run, tuple(jobs), sentence, following or Next(), progress)
-
+    ran = tuple(jobs)
     if run is None:
         advice = "If none starts within a few minutes, see copy-pr-bot's comments."
-        return status("none", f"waiting for a CI run of {head[:10]} to start", Next.again(advice))
+        return CiStatus("none", run, ran, f"waiting for a CI run of {head[:10]} to start", Next.again(advice))
     name = f"CI run {run.id} of {head[:10]}"
     if wrong:
         advice = "A commit is tested only once: push another one to the branch (it may be empty), then:"
         sentence = f"waiting for another CI run: {name} started {wrong}, so it is useless"
-        return status("useless", sentence, Next.again(advice))
+        return CiStatus("useless", run, ran, sentence, Next.again(advice))
     if run.status != "completed":
-        state, progress = _progress(run, jobs)
-        return status(state, f"waiting for {name}", Next.again(f"To follow {run.url}:", wait=True), progress)
+        state, progress = _progress(run, ran)
+        following = Next.again(f"To follow {run.url}:", wait=True)
+        return CiStatus(state, run, ran, f"waiting for {name}", following, progress)
     if run.conclusion == "success":
-        return status("passed", f"{name} passed ({status('passed', '').counts()}).")
+        return CiStatus("passed", run, ran, f"{name} passed ({count_jobs(ran)}).")
     if run.conclusion == "cancelled":
         advice = f"Rerun it at {run.url} unless a push has cancelled it, then:"
-        return status("cancelled", f"waiting for another CI run: {name} was cancelled", Next.again(advice))
+        return CiStatus("cancelled", run, ran, f"waiting for another CI run: {name} was cancelled", Next.again(advice))
     if run.conclusion not in _BAD:
         sentence = f"waiting for a person: {name} ended with the conclusion {run.conclusion!r}"
-        return status("unknown", sentence, Next(f"Open {run.url}"))
-    bad = sorted({job.name for job in jobs if job.conclusion in _BAD_JOB})
+        return CiStatus("unknown", run, ran, sentence, Next(f"Open {run.url}"))
+    bad = sorted({job.name for job in ran if job.conclusion in _BAD_JOB})
     sentence = f"waiting for a person: {name} failed ({join_first(bad, _MOST_NAMES) or 'no failed job'})"
     advice = (
         f"{notebooks.GOLDEN_VALUES} refreshes the values that drifted, and {notebooks.BROKEN_TESTS} triages the other "
         f"failures ({run.url})."
     )
-    return status("failed", sentence, Next.run(notebooks.GOLDEN_VALUES, advice, run_id=str(run.id)))
+    return CiStatus("failed", run, ran, sentence, Next.run(notebooks.GOLDEN_VALUES, advice, run_id=str(run.id)))
 
 
 def _progress(run: WorkflowRun, jobs: Sequence[WorkflowJob]) -> tuple[State, str]:

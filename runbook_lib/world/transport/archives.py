@@ -1,8 +1,9 @@
-"""Members of a zip archive on a server, or on the disk, without reading the rest of it.  For use by the parser alone.
+"""Files that are read in parts, and members of a zip among them, without reading the rest.
 
 ``zipfile`` parses the directory and unpacks the members; it gets the bytes that were fetched for it.  Our own reader,
 not the library ``remotezip``: for the golden values in tests/bench/bench_downloads.py that fetches 16 times the bytes
-that are needed, or 1.3 times with a buffer of the size of the last directory; and it takes 0.3 s to import.
+that are needed, or 1.3 times with a buffer of the size of the last directory; and it takes 0.3 s to import.  Archives
+are for the parser alone.
 """
 
 import io
@@ -16,10 +17,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from runbook_lib.errors import CannotTell
-from runbook_lib.world.transport.downloads import FileInParts
+from runbook_lib.errors import CannotTell, RunbookError
 
 #: Bytes at the end that are fetched first, which hold the directory of most golden values; and those it may have.
 _END, _LONGEST_END = 2**11, 2**23
@@ -33,6 +33,20 @@ _HEADER = struct.Struct("<4s22xHH")  # before a member's name: a mark, and the b
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 #: Raised by zipfile for bytes that are not a zip, and for a member that cannot be unpacked.
 _BROKEN = (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, struct.error, zlib.error)
+
+
+class MissingFile(RunbookError):
+    """A file that the server does not have (any more), or not for this token."""
+
+
+class FileInParts(Protocol):
+    """A file that is read in parts; ``size`` in bytes is known after the first part."""
+
+    @property
+    def size(self) -> int: ...
+
+    def part(self, start: int, size: int) -> bytes:
+        """Return ``size`` bytes from ``start``, or fewer at the end.  Raises MissingFile or Unreachable."""
 
 
 @dataclass(frozen=True)
@@ -97,18 +111,24 @@ class Archive:
         self.entries = tuple(entry for entry in self._all if not _problem(entry))
 
     def stream(self, entry: zipfile.ZipInfo, first: int) -> Iterator[bytes]:
-        """Yield the content of a member in pieces; ``first`` bytes are fetched initially, more on demand."""
+        """Yield the content of a member in pieces; ``first`` bytes are fetched initially, more on demand.
+
+        Raises CannotTell if it cannot be unpacked; otherwise like the file.
+        """
         try:
-            raw: Any = _Window(self._file, entry.header_offset, self._ends[entry.header_offset], first)
-            mark, *lengths = _HEADER.unpack(raw.read(_HEADER.size))
-            if mark != b"PK\3\4":
-                raise zipfile.BadZipFile("its header is missing")
-            raw.read(sum(lengths))
-            with zipfile.ZipExtFile(raw, "r", entry) as member:
-                while piece := member.read1(_CHUNK):
-                    yield piece
+            yield from self._pieces(entry, first)
         except _BROKEN as error:
             raise CannotTell(f"{entry.filename} cannot be unpacked ({_reason(error)}).") from error
+
+    def _pieces(self, entry: zipfile.ZipInfo, first: int) -> Iterator[bytes]:
+        raw: Any = _Window(self._file, entry.header_offset, self._ends[entry.header_offset], first)
+        mark, *lengths = _HEADER.unpack(raw.read(_HEADER.size))
+        if mark != b"PK\3\4":
+            raise zipfile.BadZipFile("its header is missing")
+        raw.read(sum(lengths))
+        with zipfile.ZipExtFile(raw, "r", entry) as member:
+            while piece := member.read1(_CHUNK):
+                yield piece
 
     def read(self, choose: Callable[[Iterable[str]], tuple[str, ...]]) -> Iterator[Member]:
         """Yield the members that ``choose`` picks from the names.  Raises the errors of the file."""
@@ -124,22 +144,17 @@ class Archive:
                 problem = f"the archive has {names[name]} members of this name"
             if not problem:
                 try:
-                    data = b"".join(self.stream(entry, _WINDOW))
+                    data = b"".join(self._pieces(entry, _WINDOW))
                     problem = "" if len(data) == entry.file_size else "its size differs from the archive's directory"
-                except CannotTell as error:
-                    if not isinstance(error.__cause__, _BROKEN):
-                        raise  # an error of the file
-                    problem = f"it cannot be unpacked ({_reason(error.__cause__)})"
+                except _BROKEN as error:
+                    problem = f"it cannot be unpacked ({_reason(error)})"
             yield Member(name, problem=problem) if problem else Member(name, data)
 
 
 def _directory(file: FileInParts, size: int) -> tuple[int, zipfile.ZipFile]:
     """Return the end of a zip of this size that holds its directory, and where it begins in the file."""
-    if not size:
-        file.part(0, 1)
-        size = file.size
-    data = file.part(max(0, size - _END), _END) if size else b""
-    if file.size != size:  # the forge named another one
+    data = file.part(max(0, size - _END), _END)
+    if file.size != size:  # the forge named another one, or none
         size = file.size
         data = file.part(max(0, size - _END), _END)
     for _ in range(2):  # a long comment may be in between

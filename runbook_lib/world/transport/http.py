@@ -1,12 +1,14 @@
-"""HTTP as every client of this library speaks it.
+"""HTTP as every client of this library speaks it, and files that many threads read in parts over it.
 
 A reply has a deadline and a size limit; redirects are judged hop by hop; secrets go only to one origin; requests that
 only read are tried again after a temporary failure, and when a server asks for a pause, all threads wait.
 """
 
+import io
 import os
 import re
 import ssl
+import tempfile
 import threading
 import time
 import weakref
@@ -14,11 +16,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import closing
 from functools import cache
-from typing import Any
+from typing import IO, Any
 
 import httpx
 
-from runbook_lib.errors import RunbookError
+from runbook_lib.errors import RunbookError, Unreachable
+from runbook_lib.world.transport.archives import MissingFile
 from runbook_lib.world.transport.urls import is_loopback, may_redirect
 
 USER_AGENT = "base-image-runbook"
@@ -27,9 +30,18 @@ TIMEOUT = httpx.Timeout(30, connect=10)  # seconds without a byte
 DEADLINE, _SLOWEST = 60.0, 2**15  # seconds for a reply, and bytes per second, for which a long reply gets more seconds
 PAUSES = (0.5, 2.0, 4.0)  # seconds before each further attempt to read
 _PATIENCE = 60.0  # seconds; if a server asks for a longer pause, the user has to retry
-LARGEST_FILE = 8 * 2**30  # bytes of a file that a server without ranges may send
+_LARGEST_FILE = 8 * 2**30  # bytes of a file that a server without ranges may send
 _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=100)
 _REDIRECTS = 5
+_REFUSAL = 2**16  # bytes of a reply that is no file
+# int() refuses numbers of thousands of digits, and no file has more bytes than this.
+_PART = re.compile(r"bytes (?:([0-9]{1,18})-([0-9]{1,18})|\*)/([0-9]{1,18})")
+
+#: Meanings of replies without a file.
+_MISSING = {
+    401: "does not let this token read it", 403: "does not let this token read it",
+    404: "does not find it, or not for this token", 410: "reports that it has expired",
+}  # fmt: skip
 
 
 class NoReply(Exception):
@@ -67,12 +79,11 @@ def _connections(transport: httpx.BaseTransport | None) -> Mapping[bool, httpx.C
         ) from error
 
 
-class Client(httpx.BaseTransport):
-    """Requests to a service at ``home`` and its redirects; the transport of GitHub's library, too.
+class Client:
+    """Requests to a service at ``home``, and their redirects.
 
     Replies are complete: read and unpacked within DEADLINE and ``largest`` bytes.  A GET is sent again after each of
-    PAUSES, while it fails for a reason that may pass.  A request may have its own limit of bytes, in the extension
-    ``largest``, and in ``store`` a function that opens a file for the body of a reply of status 200.
+    PAUSES, while it fails for a reason that may pass.
     """
 
     def __init__(
@@ -86,8 +97,8 @@ class Client(httpx.BaseTransport):
         # Not every user closes a client of GitLab, which lives as long as its step.
         weakref.finalize(self, _close, self._connections)
 
-    def disconnect(self) -> None:
-        """Close the connections.  ``close`` does nothing: GitHub's library calls it after each request."""
+    def close(self) -> None:
+        """Close the connections."""
         _close(self._connections)
 
     def request(
@@ -96,7 +107,9 @@ class Client(httpx.BaseTransport):
     ) -> httpx.Response:  # fmt: skip
         """Return the complete reply, regardless of status; the headers ``secret`` go only to the origin of ``url``.
 
-        ``source`` is the URL that has led to ``url``, by default ``home``.  Raises NoReply.
+        ``source`` is the URL that has led to ``url``, by default ``home``.  The extension ``largest`` is another limit
+        of bytes; ``store`` opens a file for the body of a reply of status 200, which has it as the extension ``file``.
+        Raises NoReply.
         """
         origin, source = url, source or self.home
         for _ in range(_REDIRECTS + 1):
@@ -110,14 +123,14 @@ class Client(httpx.BaseTransport):
                 method, url, headers={**_DEFAULTS, **headers, **own}, json=content,
                 extensions={"timeout": TIMEOUT.as_dict(), **extensions},
             )  # fmt: skip
-            response = self.handle_request(request)
+            response = self.answer(request)
             response.request = request
             if not (follow and response.has_redirect_location):
                 return response
             source, url = url, join(url, response.headers["Location"])
         raise NoReply("it redirects without end")
 
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
+    def answer(self, request: httpx.Request) -> httpx.Response:
         """Return the reply, regardless of status; a redirect is one.  Raises NoReply."""
         pauses = list(PAUSES) if request.method == "GET" else []
         while True:
@@ -130,7 +143,7 @@ class Client(httpx.BaseTransport):
                 if not pauses or not is_temporary(response) or asked > _PATIENCE:
                     return response
             except httpx.RequestError as error:
-                if not pauses or _is_tls(error) or isinstance(error, _TooSlow):
+                if not pauses or _is_tls(error):
                     raise NoReply(_explain(error)) from error
             pause = pauses.pop(0)
             if asked:
@@ -139,25 +152,26 @@ class Client(httpx.BaseTransport):
                 self._sleep(pause)
 
     def _read(self, request: httpx.Request) -> httpx.Response:
-        end = time.monotonic() + DEADLINE
-        response = self._begun(request)
-        largest, write, size = request.extensions.get("largest", self._largest), None, 0
-        body: list[bytes] = []
-        with closing(response):
+        end, largest = time.monotonic() + DEADLINE, request.extensions.get("largest", self._largest)
+        body: IO[bytes] = io.BytesIO()
+        with closing(self._begun(request)) as response:
             encoding = response.headers.get("Content-Encoding", "").strip().lower()
             if encoding not in ("", "identity", "gzip", "x-gzip"):
-                raise httpx.DecodingError(f"it is compressed as {encoding[:40]!r}, which was not requested")
+                raise NoReply(f"its answer is compressed as {encoding[:40]!r}, which was not requested")
             if response.status_code == 200 and "store" in request.extensions:
-                write, largest = request.extensions["store"]().write, LARGEST_FILE
+                body, largest = request.extensions["store"](), _LARGEST_FILE
             for piece in response.iter_bytes():
-                size += len(piece)
+                size = body.tell() + len(piece)
                 if size > largest:
                     raise NoReply(f"it sent more than {largest} bytes, which were not read")
                 if time.monotonic() > end + size / _SLOWEST:
-                    raise _TooSlow
-                (write or body.append)(piece)
+                    raise _too_slow()
+                body.write(piece)
         response.headers.pop("Content-Encoding", None)
-        return httpx.Response(response.status_code, headers=response.headers, content=b"".join(body))
+        content = body.getvalue() if isinstance(body, io.BytesIO) else b""
+        return httpx.Response(
+            response.status_code, headers=response.headers, content=content, extensions={"file": body}
+        )
 
     def _begun(self, request: httpx.Request) -> httpx.Response:
         """Return a reply whose headers came in time: httpx limits only the pause between two bytes.
@@ -177,7 +191,7 @@ class Client(httpx.BaseTransport):
         try:
             return begun.result(DEADLINE)
         except TimeoutError:
-            raise _TooSlow from None
+            raise _too_slow() from None
 
 
 def _close(connections: Mapping[bool, httpx.Client]) -> None:
@@ -185,11 +199,8 @@ def _close(connections: Mapping[bool, httpx.Client]) -> None:
         client.close()
 
 
-class _TooSlow(httpx.ReadTimeout):
-    """A reply that did not end in time."""
-
-    def __init__(self) -> None:
-        super().__init__(f"it did not finish its answer within {DEADLINE:g} s")
+def _too_slow() -> NoReply:
+    return NoReply(f"it did not finish its answer within {DEADLINE:g} s")
 
 
 def is_same_origin(url: httpx.URL, origin: httpx.URL) -> bool:
@@ -245,10 +256,82 @@ def _explain(error: Exception) -> str:
             clock = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
             advice = f"{advice}; is this machine's clock ({clock}) right?"
         return f"its TLS certificate is not accepted ({error}); {advice}"
-    if isinstance(error, _TooSlow | httpx.DecodingError):
-        return str(error)
+    if isinstance(error, httpx.DecodingError):
+        return f"its answer cannot be unpacked ({error})"
     if isinstance(error, httpx.TimeoutException):
         return "it did not answer in time"
     if isinstance(error, httpx.ProxyError):
         return "the proxy refused the connection; check HTTPS_PROXY and NO_PROXY"
     return f"the connection failed ({str(error) or type(error).__name__})"
+
+
+class RemoteFile:
+    """One file on a server; ``size`` in bytes is known after the first part.
+
+    A forge replies with a redirect to its storage, with a URL that is valid for a short time.  ``secret`` are the
+    headers with the token, which go only to the forge, at ``url``.  A server without ranges, as for GitLab's logs,
+    sends the complete file, which goes to a temporary one.
+    """
+
+    def __init__(self, client: Client, url: httpx.URL, secret: Mapping[str, str]) -> None:
+        self._client, self._origin, self._secret = client, url, secret
+        self._stored = url  # the target of the redirects
+        self.size = 0
+        self._complete: IO[bytes] | None = None  # the file of a server without ranges
+
+    def part(self, start: int, size: int) -> bytes:
+        """Return ``size`` bytes from ``start``, or fewer at the end.
+
+        Raises MissingFile or Unreachable; for a server without ranges OSError, if the file cannot be stored.
+        """
+        if not self._complete:
+            response = self._request(self._stored, start, size)
+            # The storage's URL may have expired.
+            if response.status_code in (401, 403, 404) and self._stored != self._origin:
+                response = self._request(self._origin, start, size)
+            self._stored = response.url
+            if not self._complete:
+                return self._content(response, start, size)
+        return os.pread(self._complete.fileno(), size, start)
+
+    def _content(self, response: httpx.Response, start: int, size: int) -> bytes:
+        """Return the part in a reply, if it is the one that was requested.  Raises MissingFile or Unreachable."""
+        host, status = response.url.host, response.status_code
+        if is_temporary(response):
+            problem = "it answers" if status >= 500 else "it limits the rate of requests:"
+            pause = pause_sentence(response.headers)
+            raise Unreachable(f"{host} could not be read: {problem} HTTP {status}.{pause} Try again later.")
+        if problem := _MISSING.get(status, ""):
+            raise MissingFile(f"{host} {problem} (HTTP {status})")
+        match = _PART.fullmatch(response.headers.get("Content-Range", ""))
+        if match is None or status != (206 if match[1] else 416):
+            raise Unreachable(f"{host} answered a request for a file with an unusable HTTP {status}.")
+        self.size = int(match[3])
+        if status == 416:
+            return b""
+        length = int(match[2]) - int(match[1]) + 1
+        if int(match[1]) != start or not length == len(response.content) == min(size, self.size - start):
+            raise Unreachable(f"{host} sent a different part of the file than requested.")
+        return response.content
+
+    def _request(self, address: httpx.URL, start: int, size: int) -> httpx.Response:
+        """Return the reply to a request for a part, or with status 200 set the complete file."""
+        try:
+            response = self._client.request(
+                "GET", address, {"Range": f"bytes={start}-{start + size - 1}"}, source=self._origin,
+                secret=self._secret if address == self._origin else {}, largest=max(size, _REFUSAL), store=self._store,
+            )  # fmt: skip
+        except NoReply as error:
+            host = self._origin.host
+            raise Unreachable(f"{host} could not be read: {error}.", "Try again later.") from error
+        if response.status_code == 200:
+            complete = response.extensions["file"]
+            complete.flush()
+            self.size, self._complete = complete.tell(), complete
+        return response
+
+    def _store(self) -> IO[bytes]:
+        """Return a temporary file, which lives as long as this one."""
+        file = tempfile.TemporaryFile()  # noqa: SIM115
+        weakref.finalize(self, file.close)
+        return file

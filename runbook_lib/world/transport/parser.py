@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection, Pipe
 from typing import Any, Generic, TypeVar
 
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.world.transport.downloads import FileInParts
+from runbook_lib.world.transport.archives import FileInParts
 
 #: Bytes of the parser's memory and of all its answers, seconds of its processor, and seconds for all items together.
 MEMORY, ANSWERS, PROCESSOR, DEADLINE = 256 * 2**20, 64 * 2**20, 120, 600

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
-from runbook_lib.world import replies
+from runbook_lib.world import api
 from runbook_lib.world.github.client import GitHub
 from runbook_lib.world.github.errors import NotAllowed
 from runbook_lib.world.transport import http
@@ -115,7 +115,7 @@ def test_all_pages_are_read_from_the_same_host(connect: Connect) -> None:
 
 
 def test_pages_without_end_are_not_read_for_ever(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replies, "MAX_PAGES", 3)
+    monkeypatch.setattr(api, "MAX_PAGES", 3)
     with pytest.raises(CannotTell, match="more than 300"):
         connect(answer(body=[COMMENT], Link='<http://forge.test/n>; rel="next"')).comments(7)
 
@@ -131,9 +131,10 @@ SSO = {"X_GitHub_SSO": "required; url=https://github.com/orgs/o/sso?authorizatio
         (answer(403, {"message": "no"}, X_Accepted_GitHub_Permissions="issues=write"), NotAllowed, "issues=write"),
         (answer(403, X_Accepted_OAuth_Scopes="repo", X_OAuth_Scopes="gist"), NotAllowed, "repo; the token has gist"),
         (answer(403, {"message": "Resource not accessible"}), NotAllowed, "write access to actions"),
-        (answer(403, X_RateLimit_Remaining="0", X_RateLimit_Reset="1767323045"), Unreachable, "in 1 seconds"),
-        (answer(429, Retry_After="17"), Unreachable, "in 17 seconds"),
-        (answer(429, Retry_After="Fri, 31 Dec 2027 23:59:59 GMT"), Unreachable, "GitHub"),
+        (answer(403, X_RateLimit_Remaining="0", X_RateLimit_Reset="1767323045"), Unreachable, "a pause of 1 s"),
+        (answer(408), Unreachable, "internal problem (HTTP 408)"),
+        (answer(429, Retry_After="17"), Unreachable, "a pause of 17 s"),
+        (answer(429, Retry_After="Fri, 31 Dec 2027 23:59:59 GMT"), Unreachable, "one of GitHub's"),
         (answer(403, {"message": "You have exceeded a secondary rate limit"}), Unreachable, "in a few minutes"),
         (answer(404, {"message": "Not Found"}), NotAllowed, "Check the name o/r"),
         (answer(404, X_Accepted_OAuth_Scopes="repo", X_OAuth_Scopes="gist"), NotAllowed, "repo; the token has gist"),

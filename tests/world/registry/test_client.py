@@ -13,7 +13,7 @@ from runbook_lib.errors import CannotTell, Unreachable
 from runbook_lib.images.families import NGC
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.world.image_lookup import verify_tag
-from runbook_lib.world.registry.client import OciRegistry
+from runbook_lib.world.registry import OciRegistry
 
 REF = ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
 BASE = "/v2/nvidia/pytorch"
@@ -370,7 +370,7 @@ def test_pages_that_lead_elsewhere_are_not_read(fake: Fake, target: str) -> None
 
 def test_pages_that_come_slowly_are_not_all_waited_for(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.monotonic()
-    monkeypatch.setattr("runbook_lib.world.registry.client.time.monotonic", lambda: now + 7 * len(fake.requests))
+    monkeypatch.setattr("runbook_lib.world.registry.time.monotonic", lambda: now + 7 * len(fake.requests))
     link = {"Link": f"<{BASE}/tags/list?last=a>; rel=next"}
     fake.answers["*"] = httpx.Response(200, json={"tags": ["a"]}, headers=link)
     with pytest.raises(Unreachable, match="within 60 s, after 9 tags"):

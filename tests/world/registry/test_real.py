@@ -19,7 +19,7 @@ from runbook_lib.errors import Unreachable
 from runbook_lib.images.families import NGC
 from runbook_lib.images.reference import Image, ImageRef
 from runbook_lib.world.image_lookup import verify_tag
-from runbook_lib.world.registry.client import OciRegistry
+from runbook_lib.world.registry import OciRegistry
 
 REF = ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
 HELD = registry_server.content()

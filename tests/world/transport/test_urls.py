@@ -6,9 +6,9 @@ import httpx
 import pytest
 
 from runbook_lib.errors import RunbookError
+from runbook_lib.world import registry
 from runbook_lib.world.github.client import GitHub
 from runbook_lib.world.gitlab.client import GitLab
-from runbook_lib.world.registry import connection
 from runbook_lib.world.transport import urls
 
 
@@ -66,5 +66,5 @@ def test_the_token_goes_nowhere_else(connect: Callable[[str], object], url: str,
 @pytest.mark.parametrize("url", [*NO_ADDRESS, "https://forge.test/v2"])
 def test_a_registry_has_scheme_host_and_port_alone(url: str) -> None:
     with pytest.raises(RunbookError) as caught:
-        connection._parse_address(url)
+        registry._parse_address(url)
     assert "hush" not in str(caught.value)

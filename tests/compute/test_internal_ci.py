@@ -16,9 +16,9 @@ from controls import Controls
 from gitlab_project import TOKEN, Faulty, GitLabServer
 
 from runbook_lib.bump.run import carry_out
-from runbook_lib.compute.internal_ci import step as internal_ci
-from runbook_lib.compute.internal_ci.plan import PipelineProgress
-from runbook_lib.compute.internal_ci.step import InternalCi, PipelineFacts
+from runbook_lib.compute import internal_ci
+from runbook_lib.compute.internal_ci import InternalCi, PipelineFacts
+from runbook_lib.compute.internal_gitlab import PipelineProgress
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.golden.step import GoldenStep
 from runbook_lib.practice.runs import StoredFile
@@ -66,13 +66,16 @@ class At:
     def look(self, mode: str = "publish", tests: str = "", token: str = TOKEN, **options: Any) -> PipelineFacts:
         services = SimpleNamespace(second_ci=partial(self.second_ci, token=token))
         bump = bump_to(mode=mode, **{"allow": ALLOWED, **options})
-        (facts,) = InternalCi(tests).look(Outside(self.world.checkout, None, None, services), bump)  # type: ignore[arg-type]
-        return facts
+        return InternalCi(tests).look(Outside(self.world.checkout, None, None, services), bump)  # type: ignore[arg-type]
+
+    def progress(self, tests: str = "", **options: Any) -> PipelineProgress | None:
+        to = self.look(tests=tests, **options).to
+        return to and to.read(tests)
 
     def carry_out(self, facts: PipelineFacts, *, wait: bool = False) -> None:
         """Carry out the plan of what was seen before."""
         bump, record = facts.branch.bump, self.world.step(facts.branch.bump)
-        plan, services = InternalCi(wait=wait).plan((facts,), bump), Timed(self.world.services, self.world.now)
+        plan, services = InternalCi(wait=wait).plan(facts, bump), Timed(self.world.services, self.world.now)
         carry_out(record, plan, Outside(self.world.checkout, None, record, services), lambda view: view)
 
     def run(
@@ -82,7 +85,7 @@ class At:
         options = {"allow": ALLOWED, **options}
         self.world.services = SimpleNamespace(second_ci=self.second_ci)  # type: ignore[assignment]
         self.world.run(InternalCi(tests, wait), mode=mode, **options)
-        return self.look(mode, tests, **options).progress if " " not in tests else None
+        return self.progress(tests, mode=mode, **options) if " " not in tests else None
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +233,7 @@ def test_another_pipeline_starts_if_the_first_has_no_builds(at: At) -> None:
     assert "nothing is pushed" in at.look().to.replaces  # type: ignore[union-attr]
     at.second_ci().start(TO, {"BUILD": "no", "FUNCTIONAL_TEST": "no"})
     at.gitlab.fail("GET", "/pipelines/[0-9]+/jobs$", 200, [], times=4)
-    assert at.look().progress is None
+    assert at.look().pipelines == {"": None}
     at.run()
     assert at.world.effects() == ["pipeline"]
     assert len(at.gitlab.started) == 2
@@ -336,7 +339,7 @@ def test_a_protected_destination_is_refused(at: At) -> None:
     with pytest.raises(Refused, match="GitLab protects"):
         at.run()
     at.gitlab.fail("GET", "/protected_branches", 403, times=9)
-    with pytest.raises(RunbookError, match="protected_branches"):
+    with pytest.raises(RunbookError, match="list the protected branches"):
         at.run()
     assert (at.tips(), at.gitlab.started) == (before, [])
 
@@ -363,12 +366,12 @@ def test_following_reports_each_change(at: At, capsys: pytest.CaptureFixture[str
 def test_a_build_that_fails_is_explained(at: At, monkeypatch: pytest.MonkeyPatch, log: bytes | None) -> None:
     at.run()
     facts = at.look()
-    assert facts.progress is not None
+    assert facts.to is not None
     jobs = [
         gitlab_project.job(number, build.name, "failed" if build.platform == "arm64" else "success", stage="build")
-        for number, build in enumerate(facts.builds, 1)
+        for number, build in enumerate(facts.to.builds, 1)
     ]
-    at.gitlab.fail("GET", f"/pipelines/{facts.progress.pipeline.id}/jobs$", 200, jobs, times=30)
+    at.gitlab.fail("GET", f"/pipelines/{facts.pipelines[''].id}/jobs$", 200, jobs, times=30)
     if log:
         monkeypatch.setattr(at.practised, "log", lambda _: StoredFile(log))
     result = at.run()

@@ -5,17 +5,26 @@ All state is on GitLab: a later run finds the pushed commit and its pipeline the
 and starts another pipeline each time.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import starmap
 from urllib.parse import urlsplit
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Check, Evidence, Next
-from runbook_lib.compute.internal_ci import plan as pipelines
-from runbook_lib.compute.internal_ci.plan import BuildJob, PipelineProgress
-from runbook_lib.compute.internal_gitlab import GITLAB_REMOTE, RemoteProject, parse_remote
+from runbook_lib.compute.internal_gitlab import (
+    GITLAB_REMOTE,
+    BuildJob,
+    PipelineProgress,
+    RemoteProject,
+    builds,
+    judge,
+    parse_remote,
+    require_replaceable,
+    variables,
+)
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.failures import known_problems, read_logs
 from runbook_lib.failures.failed_jobs import show_evidence
@@ -24,12 +33,11 @@ from runbook_lib.images.reference import ImageRef
 from runbook_lib.model import Effect, Outcome, Plan, Question
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import capitalized
-from runbook_lib.world import bump_branch
+from runbook_lib.world import bump_branch, polling
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.gitlab.models import UNDER_WAY, NoSuchRef, Pipeline
 from runbook_lib.world.once import once
 from runbook_lib.world.ports import SecondCi, World
-from runbook_lib.world.transport import polling
 
 #: Seconds before each further attempt to start a pipeline: GitLab may need a moment to notice a push.
 DELAYS = (1.0, 2.0, 4.0, 8.0)
@@ -38,84 +46,73 @@ _MOST_PIPELINES, _MOST_LOGS = 5, 4  # read of a commit, and of a pipeline
 
 @dataclass(frozen=True)
 class Destination:
-    """The branch on GitLab.  ``current`` is its commit now, and ``replaces`` the effect of the push on it, in words."""
+    """The branch ``name`` on GitLab for the bump's ``commit``, and the jobs that have to build its pinned images.
+
+    It is never a branch that people share, nor a pull request's mirror.  ``current`` is its commit now, and
+    ``replaces`` the effect of the push on it, in words.
+    """
 
     gitlab: SecondCi
     project: RemoteProject
+    name: str
+    commit: str
+    builds: tuple[BuildJob, ...]
     current: str | None
     replaces: str
+
+    def read(self, scope: str) -> PipelineProgress | None:
+        """Return the progress of the commit's pipeline that shows whether the pin builds and runs a scope's tests.
+
+        Without one, return that of the newest, which is ``useless``, or None.
+        """
+        first, ended = None, ("canceled", "canceling", "skipped")
+        found = [it for it in self.gitlab.pipelines(self.commit) if it.sha == self.commit and it.status not in ended]
+        found.sort(key=lambda it: it.ref != self.name)  # each kind stays in its order, newest first
+        for pipeline in found[:_MOST_PIPELINES]:
+            progress = judge(pipeline, self.gitlab.jobs(pipeline.id), self.builds, tested=bool(scope))
+            tests = self.gitlab.variables(pipeline.id).get("FUNCTIONAL_TEST_SCOPE") if scope else ""
+            if progress.state != "useless" and tests == scope:
+                return progress
+            first = first or replace(progress, state="useless")
+        return first
+
+    def find(self, scope: str) -> Pipeline | None:
+        """Return the pipeline of the commit that is not useless for a scope."""
+        progress = self.read(scope)
+        return progress.pipeline if progress and progress.state != "useless" else None
 
 
 @dataclass(frozen=True)
 class PipelineFacts:
-    """A bump's branch, the scope of the tests in its pipeline, and the jobs in it that have to build the pinned images.
+    """A bump's branch, and its pipelines on GitLab by the scope of their tests, which is empty without tests.
 
-    ``scope`` is empty without tests.  ``to`` is read once the branch has the pin; ``progress`` is that of a pipeline
-    which the commit already has.
+    ``missing`` is what has to happen before a pipeline makes sense; ``to`` and the pipelines are read then.
     """
 
     branch: BumpBranch
-    scope: str = ""
-    builds: tuple[BuildJob, ...] = ()
+    missing: Outcome | None = None
     to: Destination | None = None
-    progress: PipelineProgress | None = None
-
-    @property
-    def destination(self) -> str:
-        """The name of the branch on GitLab, which is never a branch that people share nor a pull request's mirror."""
-        return f"pull-request/{self.branch.bump.branch}"
-
-    @property
-    def missing(self) -> Outcome | None:
-        """What has to happen before a pipeline makes sense."""
-        bump, commit = self.branch.bump, self.branch.start[:10]
-        if self.branch.tip is None:
-            create = Next.run(notebooks.OPEN_PR, "Create it:", mode="publish")
-            return Outcome(f"waiting for branch {bump.branch}", create)
-        if not self.builds:
-            problem = "waiting for a person: no GitLab matrix row names this pin, so no job would build it"
-            return Outcome(problem, Next("Build it by hand."))
-        for build in self.builds:
-            if ImageRef.parse(build.image).tag != str(bump.tag):
-                waiting = f"waiting for the pin: {commit} builds {build.image} in {build.name}"
-                return Outcome(waiting, Next.run(notebooks.GITLAB_PIN, "Move it:"))
-        return None
-
-    def read(self, gitlab: SecondCi) -> PipelineProgress | None:
-        """Return the progress of the commit's pipeline that shows whether the pin builds and runs the requested tests.
-
-        Without one, return that of the newest, which is ``useless``, or None.
-        """
-        first, commit, ended = None, self.branch.start, ("canceled", "canceling", "skipped")
-        useful = [it for it in gitlab.pipelines(commit) if it.sha == commit and it.status not in ended]
-        useful.sort(key=lambda it: it.ref != self.destination)  # each kind stays in its order, newest first
-        for found in useful[:_MOST_PIPELINES]:
-            progress = pipelines.judge(found, gitlab.jobs(found.id), self.builds, tested=bool(self.scope))
-            scope = gitlab.variables(found.id).get("FUNCTIONAL_TEST_SCOPE") if self.scope else ""
-            if progress.state != "useless" and scope == self.scope:
-                return progress
-            first = first or replace(progress, state="useless")
-        return first
+    pipelines: Mapping[str, Pipeline | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class PipelineStarted:
     """GitLab has the bump's commit, and a pipeline that tests exactly it and shows whether the pin builds."""
 
-    facts: PipelineFacts
     to: Destination
+    scope: str
     leaves_machine = True
 
     @property
     def sentence(self) -> str:
         """The change in the imperative."""
-        push = f"push {self.facts.branch.start[:10]} to {self.to.project} as {self.facts.destination}"
-        tests = f"{self.facts.scope} tests" if self.facts.scope else "no tests"
+        push = f"push {self.to.commit[:10]} to {self.to.project} as {self.to.name}"
+        tests = f"{self.scope} tests" if self.scope else "no tests"
         return f"{push}, and start a pipeline there with {tests}; currently there: {self.to.replaces}"
 
     def holds(self, world: World) -> Check:
         """Look for the commit's pipeline."""
-        name, commit, pipeline = "a pipeline tests the bump's commit", self.facts.branch.start[:10], self._find()
+        name, commit, pipeline = "a pipeline tests the bump's commit", self.to.commit[:10], self.to.find(self.scope)
         if pipeline is None:
             return Check(name, "failed", f"No pipeline of {commit} shows whether the pin builds.")
         return Check(name, "passed", f"Pipeline {pipeline.id} tests {commit}.")
@@ -125,36 +122,32 @@ class PipelineStarted:
 
         Raises Refused if it may not be pushed, or if the pipeline tests another commit.
         """
-        name, commit = self.facts.destination, self.facts.branch.start
-        variables, attempts = pipelines.variables(self.facts.scope), list[str]()
+        to, name, commit = self.to, self.to.name, self.to.commit
+        chosen, attempts = variables(self.scope), list[str]()
         if world.checkout.remote_tip(GITLAB_REMOTE, name) != commit:
             try:
-                world.checkout.push(GITLAB_REMOTE, name, commit, replaces=self.to.current or "")
+                world.checkout.push(GITLAB_REMOTE, name, commit, replaces=to.current or "")
             except Refused:  # continue if only the response was lost
                 if world.checkout.remote_tip(GITLAB_REMOTE, name) != commit:
                     raise
-            yield Effect("push", f"{GITLAB_REMOTE} {name}", self.to.current, commit)
+            yield Effect("push", f"{GITLAB_REMOTE} {name}", to.current, commit)
 
         def create() -> Pipeline:
             attempts.append(name)
             for delay in DELAYS:
                 with suppress(NoSuchRef):
-                    return self.to.gitlab.start(name, variables)
+                    return to.gitlab.start(name, chosen)
                 world.sleep(delay)
-            return self.to.gitlab.start(name, variables)
+            return to.gitlab.start(name, chosen)
 
-        pipeline = once(self._find, create)
+        pipeline = once(partial(to.find, self.scope), create)
         if attempts:  # also if the response was lost and the pipeline was found later
-            yield Effect("pipeline", name, None, variables, pipeline.url)
+            yield Effect("pipeline", name, None, chosen, pipeline.url)
         if pipeline.sha != commit:
             raise Refused(
                 f"Pipeline {pipeline.id} tests {pipeline.sha[:10]}, not {commit[:10]}: somebody else has since pushed "
                 f"to {name}. See {pipeline.url} before you run this again."
             )
-
-    def _find(self) -> Pipeline | None:
-        progress = self.facts.read(self.to.gitlab)
-        return progress.pipeline if progress and progress.state != "useless" else None
 
 
 @dataclass(frozen=True)
@@ -165,19 +158,20 @@ class PinBuilds:
     failing.
     """
 
-    facts: PipelineFacts
-    gitlab: SecondCi
+    to: Destination
+    scope: str
     wait: bool
     leaves_machine = False
     sentence = "follow the pipeline until it is known whether the pin builds, and the requested tests have ended"
 
     def holds(self, world: World) -> Check:
         """Read the pipeline and its jobs, and the logs of failed ones."""
-        scope, progress = self.facts.scope, self.facts.read(self.gitlab)
-        name = f"the GitLab pin builds, and the {scope} tests have ended" if scope else "the GitLab pin builds"
+        name, progress = "the GitLab pin builds", self.to.read(self.scope)
+        if self.scope:
+            name += f", and the {self.scope} tests have ended"
         if progress is None:
             return Check(name, "waiting", "waiting for a pipeline of this commit", Next.again())
-        pipeline, (causes, fixes) = progress.pipeline, _explain(self.gitlab, progress)
+        pipeline, (causes, fixes) = progress.pipeline, _explain(self.to.gitlab, progress)
         jobs = display.rows(progress.jobs, job="name", state="status", url="url")
         shown = display.note(capitalized(progress.sentence)) + display.table(jobs, empty="None of its jobs is listed.")
         evidence = Evidence(
@@ -186,7 +180,7 @@ class PinBuilds:
         )  # fmt: skip
         if progress.state == "passed":
             advice = Next.run(notebooks.GOLDEN_VALUES, "Judge and refresh their values:", source="gitlab")
-            return Check(name, "passed", progress.sentence, advice if scope else Next(), evidence)
+            return Check(name, "passed", progress.sentence, advice if self.scope else Next(), evidence)
         action = replace(progress.next_action, because=" ".join([*fixes, progress.next_action.because]).strip())
         is_followed = self.wait and progress.state == "waiting"
         return Check(name, "failed" if is_followed else "waiting", progress.sentence, action, evidence)
@@ -198,7 +192,7 @@ class PinBuilds:
             is_over = progress is None or progress.state != "waiting"
             return polling.Observation(progress.sentence if progress else "", is_over)
 
-        read = partial(self.facts.read, self.gitlab)
+        read = partial(self.to.read, self.scope)
         polling.follow(read, observe, wait=True, sleep=world.sleep, clock=world.services.monotonic)
         return ()
 
@@ -221,41 +215,38 @@ class InternalCi:
     tests: str = ""
     wait: bool = False
 
-    def look(self, world: World, bump: Bump) -> tuple[PipelineFacts, ...]:
-        """Read the branch, GitLab and its git remote; there is one pipeline per scope.
+    def look(self, world: World, bump: Bump) -> PipelineFacts:
+        """Read the branch, GitLab and its git remote.
 
         Raises Refused for a protected destination, RunbookError for a scope that the pipeline does not offer.
         """
         branch, sites = bump_branch.look(world, bump), bump.repository.sites
-        expected = pipelines.builds(branch.texts(sites.pin_paths), sites, bump.image_type)
+        expected = builds(branch.texts(sites.pin_paths), sites, bump.image_type)
         scopes = self.tests.replace(",", " ").split() or [""]
         for scope in scopes:
-            pipelines.variables(scope)
-        wanted = [PipelineFacts(branch, scope, expected) for scope in scopes]
-        if bump.tag is None or wanted[0].missing:
-            return tuple(wanted)
-        to = _read_destination(wanted[0])
-        progress = [(facts, facts.read(to.gitlab)) for facts in wanted]
-        return tuple(replace(it, to=to, progress=found if found and found.state != "useless" else None)
-                     for it, found in progress)  # fmt: skip
+            variables(scope)
+        missing = _missing(branch, expected)
+        if bump.tag is None or missing:
+            return PipelineFacts(branch, missing)
+        to = _read_destination(branch, expected)
+        return PipelineFacts(branch, to=to, pipelines={scope: to.find(scope) for scope in scopes})
 
-    def plan(self, facts: tuple[PipelineFacts, ...], bump: Bump) -> Plan[World]:
+    def plan(self, facts: PipelineFacts, bump: Bump) -> Plan[World]:
         """Plan the push, the pipelines, and what they have to show."""
-        branch, to = facts[0].branch, facts[0].to
-        evidence = Evidence({"head_commit": branch.start, "base_commit": branch.base_commit})
+        to, evidence = facts.to, Evidence({"head_commit": facts.branch.start, "base_commit": facts.branch.base_commit})
         planned: Plan[World] = Plan(Outcome(""), evidence=evidence)
         if bump.tag is None:
             return replace(planned, done=Outcome("No tag was given."))
         if to is None:
-            return replace(planned, waiting=facts[0].missing)
-        starts = [PipelineStarted(each, to) for each in facts if each.progress is None]
+            return replace(planned, waiting=facts.missing)
+        starts = [PipelineStarted(to, scope) for scope, pipeline in facts.pipelines.items() if pipeline is None]
+        follows = [PinBuilds(to, scope, self.wait) for scope in facts.pipelines]
         rows = {
-            "from": f"{bump.branch} at {branch.start}", "remote": f"{GITLAB_REMOTE}: {to.project}",
-            "destination": facts[0].destination, "now there": to.replaces,
-            "pipeline": "\n".join(map(_pipeline, facts)),
-            "must succeed": "\n".join(build.name for build in facts[0].builds),
+            "from": f"{bump.branch} at {to.commit}", "remote": f"{GITLAB_REMOTE}: {to.project}",
+            "destination": to.name, "now there": to.replaces,
+            "pipeline": "\n".join(starmap(_describe, facts.pipelines.items())),
+            "must succeed": "\n".join(build.name for build in to.builds),
         }  # fmt: skip
-        follows = tuple(PinBuilds(each, to.gitlab, self.wait) for each in facts)
         planned = replace(planned, shown=(display.mapping(rows),), conditions=(*starts, *follows))
         if not starts:  # nothing is published, so nobody has to confirm anything
             return replace(planned, on_branch=False)
@@ -271,15 +262,29 @@ class InternalCi:
         return replace(planned, conditions=(), waiting=waiting, questions=(question,))
 
 
-def _pipeline(facts: PipelineFacts) -> str:
-    if facts.progress is None:
-        return f"to be started with {', '.join(map('='.join, pipelines.variables(facts.scope).items()))}"
-    pipeline = facts.progress.pipeline
+def _describe(scope: str, pipeline: Pipeline | None) -> str:
+    if pipeline is None:
+        return f"to be started with {', '.join(map('='.join, variables(scope).items()))}"
     return f"exists: {pipeline.url} ({pipeline.ref}, {pipeline.status})"
 
 
-def _read_destination(facts: PipelineFacts) -> Destination:
-    checkout, commit, name = facts.branch.checkout, facts.branch.start, facts.destination
+def _missing(branch: BumpBranch, expected: Sequence[BuildJob]) -> Outcome | None:
+    """Return what has to happen before a pipeline makes sense."""
+    bump = branch.bump
+    if branch.tip is None:
+        return Outcome(f"waiting for branch {bump.branch}", Next.run(notebooks.OPEN_PR, "Create it:", mode="publish"))
+    if not expected:
+        problem = "waiting for a person: no GitLab matrix row names this pin, so no job would build it"
+        return Outcome(problem, Next("Build it by hand."))
+    for build in expected:
+        if ImageRef.parse(build.image).tag != str(bump.tag):
+            waiting = f"waiting for the pin: {branch.start[:10]} builds {build.image} in {build.name}"
+            return Outcome(waiting, Next.run(notebooks.GITLAB_PIN, "Move it:"))
+    return None
+
+
+def _read_destination(branch: BumpBranch, expected: tuple[BuildJob, ...]) -> Destination:
+    checkout, commit, name = branch.checkout, branch.start, f"pull-request/{branch.bump.branch}"
     url = checkout.remote_url(GITLAB_REMOTE)
     if url is None:
         raise RunbookError(
@@ -289,7 +294,7 @@ def _read_destination(facts: PipelineFacts) -> Destination:
         )
     project, parts = parse_remote(url), urlsplit(url)
     host = parts.netloc.rpartition("@")[2] if parts.scheme == "https" else project.host
-    gitlab = facts.branch.services.second_ci(f"https://{host}", project.path)
+    gitlab = branch.services.second_ci(f"https://{host}", project.path)
     assert gitlab is not None, "it has an address"
     addresses = list(map(parse_remote, gitlab.addresses()))
     if project.key not in {address.key for address in addresses}:
@@ -297,16 +302,17 @@ def _read_destination(facts: PipelineFacts) -> Destination:
             f"The remote {GITLAB_REMOTE!r} is {project}, but the pipeline would be started in {addresses[0]}. Correct "
             "the remote (`git remote -v`), or GITLAB_URL and GITLAB_PROJECT."
         )
-    pipelines.require_replaceable(name, gitlab.protected())
+    require_replaceable(name, gitlab.protected())
     current = checkout.remote_tip(GITLAB_REMOTE, name)
-    if current is None or current == commit:
-        replaces = "nothing: the branch will be new" if current is None else "this same commit: nothing is pushed"
-        return Destination(gitlab, project, current, replaces)
-    replaces = f"{current}, which is not in this clone: it would be replaced (force)"
-    if checkout.has(current):
-        dropped = int(checkout.git("rev-list", "--count", f"{commit}..{current}"))
-        effect = f"replaced (force), with {display.count(dropped, 'commit')} not in the bump"
-        replaces = f"{current}: {effect if dropped else 'the branch is fast-forwarded'}"
-    running = (it for it in gitlab.pipelines(current) if it.status in UNDER_WAY)
-    replaces += "".join(f"; a push may cancel pipeline {it.id} there, which is still running" for it in running)
-    return Destination(gitlab, project, current, replaces)
+    replaces = "nothing: the branch will be new"
+    if current == commit:
+        replaces = "this same commit: nothing is pushed"
+    elif current:
+        replaces = f"{current}, which is not in this clone: it would be replaced (force)"
+        if checkout.has(current):
+            dropped = int(checkout.git("rev-list", "--count", f"{commit}..{current}"))
+            effect = f"replaced (force), with {display.count(dropped, 'commit')} not in the bump"
+            replaces = f"{current}: {effect if dropped else 'the branch is fast-forwarded'}"
+        running = (it for it in gitlab.pipelines(current) if it.status in UNDER_WAY)
+        replaces += "".join(f"; a push may cancel pipeline {it.id} there, which is still running" for it in running)
+    return Destination(gitlab, project, name, commit, expected, current, replaces)

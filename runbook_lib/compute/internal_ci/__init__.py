@@ -1,1 +1,0 @@
-"""Notebook internal-ci."""

@@ -1,0 +1,171 @@
+"""Requests to a service that answers in JSON: GitHub or GitLab, as one token sees it."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import httpx
+
+from runbook_lib.errors import CannotTell, RunbookError, Unreachable
+from runbook_lib.world.replies import items_of, one_line, parse_json
+from runbook_lib.world.transport.http import Client, NoReply, RemoteFile, is_temporary, pause_sentence
+
+LARGEST = 16 * 2**20  # bytes of a reply; a page of a hundred pull requests with the longest texts has 7 MB
+LARGEST_LISTING = 64 * 2**20  # bytes of all pages; a thousand open pull requests have 25 MB, five thousand jobs 40 MB
+LONGEST_LISTING = 600.0  # seconds for all pages; GitHub needs up to 5 for one of a hundred jobs
+PER_PAGE, MAX_PAGES = 100, 50
+
+T = TypeVar("T")
+#: The parameters of a request; None is no parameter.
+Query = Mapping[str, str | int | None]
+
+
+class Api:
+    """The API at ``url``, about one repository or project ``name``.  For use by one thread.
+
+    ``action`` describes a request: it completes "Could not …".  A request that changes something is never sent twice:
+    its reply may have been lost, so callers check first.  No redirect is followed: a POST may become a GET, and a
+    moved repository would be noticed only at the first change.  ``variable`` has the URL, ``moved`` is the advice after
+    a redirect.  The headers ``secret`` go only to the origin of ``url``, and the token is in no message.
+    """
+
+    variable: str
+    moved: str
+
+    def __init__(
+        self, name: str, url: str, token: str, secret: Mapping[str, str], *,
+        transport: httpx.BaseTransport | None, sleep: Callable[[float], object] | None,
+    ) -> None:  # fmt: skip
+        """Prepare without sending anything.  Raises RunbookError if no connection can be set up."""
+        self._name, self._url, self._token, self._secret = name, httpx.URL(url), token, secret
+        self._client = Client(self._url, LARGEST, transport=transport, sleep=sleep)
+        #: Of the last successful reply.
+        self._headers = httpx.Headers()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _address(self, path: str) -> httpx.URL:
+        """Return the URL of a path."""
+        return httpx.URL(f"{str(self._url).rstrip('/')}{path}")
+
+    def _reply(self, method: str, url: httpx.URL, content: Any) -> httpx.Response:
+        """Return the reply to a request, regardless of status.  Raises NoReply."""
+        return self._client.request(
+            method, url, {"Accept-Encoding": "gzip"}, secret=self._secret, content=content, follow=False
+        )
+
+    def _refusal(self, problem: str, reply: httpx.Response, message: str) -> RunbookError:
+        """Return the error for a reply of 400 or more that is not temporary; ``message`` is the service's own."""
+        return RunbookError(
+            f"{problem} refuses it (HTTP {reply.status_code}){message}.", "Correct the cause, then run again."
+        )
+
+    def _file(self, path: str) -> RemoteFile:
+        """Return a file, whose URL may redirect to a storage."""
+        return RemoteFile(self._client, self._address(path), self._secret)
+
+    def _get(self, action: str, path: str, build: Callable[[Any], T], query: Query | None = None) -> T:
+        """Return one reply, built."""
+        return self._build(action, self._request(action, "GET", path, query=query), build)
+
+    def _list(
+        self, action: str, path: str, build: Callable[[Any], T], key: str = "", query: Query | None = None
+    ) -> tuple[T, ...]:
+        """Return all items of all pages, built; ``key`` is the name of the list in a page."""
+
+        def listed(page: Any) -> list[T]:
+            return [build(item) for item in items_of(page, key)]
+
+        items: list[T] = []
+        problem, received, end = self._problem(action), 0, time.monotonic() + LONGEST_LISTING
+        for page in range(1, MAX_PAGES + 1):
+            reply = self._request(action, "GET", path, query={**(query or {}), "per_page": PER_PAGE, "page": page})
+            items += self._build(action, reply, listed)
+            if "next" not in reply.links:
+                return tuple(items)
+            received += len(reply.content)
+            if received > LARGEST_LISTING:
+                raise CannotTell(f"{problem} sends more than {LARGEST_LISTING // 2**20} MB.")
+            if time.monotonic() > end:
+                raise Unreachable(f"{problem} did not send all pages in {LONGEST_LISTING:.0f} s.", "Try again later.")
+        raise CannotTell(f"{problem} lists more than {MAX_PAGES * PER_PAGE}, which is more than this tool reads.")
+
+    def _send(self, action: str, method: str, path: str, fields: Any, build: Callable[[Any], T]) -> T:
+        """Change something; return the reply, built."""
+        return self._build(action, self._request(action, method, path, fields), build)
+
+    def _problem(self, action: str) -> str:
+        """Return the beginning of a message that ends with an error."""
+        return f"Could not {action} in {self._name}: {self._url.host}"
+
+    def _request(
+        self, action: str, method: str, path: str, content: Any = None, query: Query | None = None
+    ) -> httpx.Response:
+        """Return a successful reply.  Raises RunbookError for any other, Unreachable if a later attempt may succeed."""
+        parameters = {name: value for name, value in (query or {}).items() if value is not None}
+        problem, retry = self._problem(action), "Try again later."
+        if method != "GET":
+            retry = "The change may have been made anyway: run the step again, which checks first."
+        try:
+            reply = self._reply(method, self._address(path).copy_merge_params(parameters), content)
+        except NoReply as error:
+            raise Unreachable(f"{problem} cannot be reached: {error}.", retry) from error
+        status, message = reply.status_code, self._message(reply)
+        if status >= 500 or status == 408:
+            raise Unreachable(f"{problem} has an internal problem (HTTP {status}){message}.", retry)
+        if is_temporary(reply):
+            pause = pause_sentence(reply.headers) or " Try again in a few minutes."
+            raise Unreachable(f"{problem} limits the rate of requests (HTTP {status}){message}.{pause}")
+        if status >= 400:
+            raise self._refusal(problem, reply, message)
+        if reply.has_redirect_location:
+            raise RunbookError(f"{problem} redirects to a different URL.", self.moved)
+        # The reply to a deletion is empty, or contains the remaining items.
+        if not reply.is_success or not (reply.content or status == 204):
+            body = "an unexpected body" if reply.content else "no body"
+            raise Unreachable(f"{problem} answered HTTP {status} with {body}.", retry)
+        self._headers = reply.headers
+        return reply
+
+    def _build(self, action: str, reply: httpx.Response, build: Callable[[Any], T]) -> T:
+        """Build an object from a reply's JSON, or from None without content.
+
+        Raises Unreachable for other text, such as a proxy's, and CannotTell for an unexpected form.
+        """
+        problem = self._problem(action)
+        try:
+            document = parse_json(reply.content) if reply.content else None
+        except ValueError as error:
+            raise Unreachable(
+                f"{problem} sent a reply that is not JSON from an API ({one_line(str(error))}). Is {self.variable} its "
+                "URL, and is there no proxy or login page in between?"
+            ) from error
+        try:
+            return build(document)
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
+            kind, detail = type(error).__name__, one_line(str(error))
+            raise CannotTell(f"{problem} sent a reply in an unexpected format ({kind}: {detail}).") from error
+
+    def _message(self, reply: httpx.Response) -> str:
+        """Return the service's own message about a refusal in parentheses, bounded and on one line, or nothing."""
+        if reply.status_code < 400:
+            return ""
+        try:
+            document = parse_json(reply.content)
+        except ValueError:
+            return ""
+        if not isinstance(document, dict):
+            return ""
+        details = document.get("errors") or []
+        parts = [document.get("message") or document.get("error")]
+        parts += map(_detail, details if isinstance(details, list) else [details])
+        message = "; ".join(one_line(str(part).replace(self._token, "***")) for part in parts if part)
+        return f" ({message[:500]})" if message else ""
+
+
+def _detail(error: Any) -> str:
+    if not isinstance(error, dict):
+        return str(error)
+    return str(error.get("message") or " ".join(str(error.get(key, "")) for key in ("resource", "field", "code")))
