@@ -17,6 +17,7 @@ from runbook_lib.bump.run import Run
 from runbook_lib.decisions import Decisions
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.notebook import outputs, place, recording, session
+from runbook_lib.notebook.place import RunTarget
 from runbook_lib.pins.bump import Bump, default_mode
 from runbook_lib.practice import PracticeWorld
 from runbook_lib.record import archive, decisions, run_file
@@ -25,7 +26,6 @@ from runbook_lib.record.run_file import Identity
 from runbook_lib.text import notebook_file
 from runbook_lib.text.notebook_file import BadParameter
 from runbook_lib.text.redact import Redactor
-from runbook_lib.world import repository
 from runbook_lib.world.machine import provenance
 
 _CHANGED = (
@@ -38,8 +38,6 @@ _MODES = {
     "local": "local: the bump's branch is changed in the checkout, and nothing leaves this machine",
     "publish": "publish: the bump's branch is changed, pushed and published",
 }
-#: Parameters of `Bump.parse`; each notebook defines only the ones it uses.
-_BUMP_PARAMETERS = ("tag", "image_type", "base", "remote")
 #: The first line of the cell that papermill inserts behind the one with the parameters.
 _INJECTED = "# Parameters\n"
 
@@ -58,19 +56,13 @@ def begin(notebook: str, parameters: dict[str, Any]) -> Run:
         _show_form(notebook, parameters)
     given = passed(notebook, session.inputs(), parameters)
     parameters.update(given)  # a number that papermill made of an ID is text again
-    repo = parameters["repo"]
-    here = place.find(repo)
-    checkout = here.checkout
+    target, repo = RunTarget(parameters), parameters["repo"]
+    here, checkout = target.place, target.place.checkout
     if here.practice and not session.interactive():
         here.practice.begin_command()
     is_preview = session.interactive() or session.checked()
     mode = "preview" if is_preview else parameters.get("mode") or default_mode(repo)
-    bump = Bump.parse(
-        **{name: parameters[name] for name in _BUMP_PARAMETERS if name in parameters},
-        mode=mode,
-        repository=repository.choose(checkout),
-        given=_absolute(given),
-    )
+    bump = target.bump(mode=mode, given=_absolute(given))
     name = checkout.repository()
     if not bump.tag and not _changes_without_tag(notebook, parameters):
         bump = replace(bump, mode="preview")

@@ -18,10 +18,10 @@ from IPython.display import display as show_widget
 
 from runbook_lib import display, notebooks
 from runbook_lib.errors import RunbookError
-from runbook_lib.notebook import cards, child, form_views, place, session
+from runbook_lib.notebook import cards, child, form_views, session
 from runbook_lib.notebook.card_widgets import DecisionCards
 from runbook_lib.notebook.child import FollowedRun, Run
-from runbook_lib.notebook.place import FormTarget
+from runbook_lib.notebook.place import RunTarget
 from runbook_lib.record.run_file import fingerprint
 from runbook_lib.text.notebook_file import NotebookSource, Parameter
 from runbook_lib.world.machine import startup
@@ -93,9 +93,9 @@ class Form:
         """True while the form follows a run."""
         return self._running is not None
 
-    def target(self) -> FormTarget:
+    def target(self) -> RunTarget:
         """Return the bump that the current values describe."""
-        return FormTarget({name: widget.value for name, widget in self.inputs.items()})
+        return RunTarget({name: widget.value for name, widget in self.inputs.items()})
 
     def begin(self) -> None:
         """In the background, choose the tag of the bump in flight, offer choices, and follow the bump's run."""
@@ -123,17 +123,17 @@ class Form:
         found = self._cards(target)
         if target == self.target():
             self.cards.offer(found, keep=False)
-        names, note = place.tags(target.place().services, target.bump(tag=False).repository)
+        names, note = target.tags()
         if target == self.target():
             self.inputs["tag"].options = names
             self.parts["note"].value = display.note(note).html
 
-    def _cards(self, target: FormTarget) -> tuple[cards.Card, ...]:
+    def _cards(self, target: RunTarget) -> tuple[cards.Card, ...]:
         """Return the cards of the decisions that this notebook can apply.  Raises RunbookError."""
+        folder = target.folder()  # an invalid value is named, whatever the notebook does
         if "decisions" not in target.values:
             return ()
-        offers = self.notebook.stem == notebooks.BROKEN_TESTS
-        return cards.read(target.folder(), target.decisions(), offers=offers)
+        return cards.read(folder, target.decisions(), offers=self.notebook.stem == notebooks.BROKEN_TESTS)
 
     def _changed(self, name: str) -> None:
         """Forget the plan, which was made for other values, and offer what belongs to the new ones."""
@@ -186,7 +186,7 @@ class Form:
         self._refresh()
         self._in_background(lambda: self._follow(run, target, apply=apply))
 
-    def _parameters(self, target: FormTarget, *, apply: bool) -> dict[str, object]:
+    def _parameters(self, target: RunTarget, *, apply: bool) -> dict[str, object]:
         """Return the parameters of a run; a preview writes the decisions first.  Raises RunbookError."""
         parameters: dict[str, object] = dict(target.values)
         if self.applies:
@@ -206,7 +206,7 @@ class Form:
         else:
             self.parts["warning"].value = "There is no run to cancel."
 
-    def _follow(self, followed: FollowedRun, target: FormTarget, *, apply: bool) -> None:
+    def _follow(self, followed: FollowedRun, target: RunTarget, *, apply: bool) -> None:
         try:
             run = self._watch(followed)
             self._finish(run, followed, target, apply=apply)
@@ -232,7 +232,7 @@ class Form:
                 return run
             time.sleep(_INTERVAL)
 
-    def _finish(self, run: Run | None, followed: FollowedRun, target: FormTarget, *, apply: bool) -> None:
+    def _finish(self, run: Run | None, followed: FollowedRun, target: RunTarget, *, apply: bool) -> None:
         """Show what the run has shown, and its outcome or error; keep the plan of a preview."""
         succeeded = run is not None and run["state"] in _SUCCESS
         is_current = target == self.target() and self.cards.answers == self.cards.saved

@@ -43,7 +43,8 @@ def main(arguments: Sequence[str]) -> int:
             context.params["log_level"] = "WARNING"  # the paths are printed at the end
         for name in ("stdout_file", "stderr_file"):  # what cells print, such as for what they wait
             context.params[name] = context.params[name] or sys.stderr
-        with _cancelled_by_signals(), _output_path(context.params):
+        _end_on_signals()
+        with _output_path(context.params):
             if os.environ.get(session.SHOWN):
                 _plan_again(context)
             context.command.invoke(context)
@@ -89,16 +90,11 @@ def _output_path(options: dict[str, Any]) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _cancelled_by_signals() -> Iterator[None]:
+def _end_on_signals() -> None:
     """Let SIGTERM and SIGHUP end the run like Ctrl-C, so that its record is closed; nohup's SIGHUP stays ignored."""
-    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, _terminate) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _terminate)
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> None:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from runbook_lib.world.ports import ONLINE, Services
 LOCK, LOCKED = "base-image-runbook.lock", "RUNBOOK_LOCKED"
 #: The locks that this process has, and holds until it ends.
 _held: dict[Path, ExitStack] = {}
+#: Parameters of `Bump.parse`; each notebook defines only the ones it uses.
+_BUMP_PARAMETERS = ("tag", "image_type", "base", "remote")
 #: Number of tags that a form suggests; older ones can still be typed.
 _TAGS = 12
 
@@ -64,10 +67,10 @@ def lock(checkout: Checkout) -> None:
 
 
 @dataclass(frozen=True)
-class FormTarget:
-    """The values of a form.  The methods read the checkout, and raise RunbookError."""
+class RunTarget:
+    """The parameters of a run, by name.  Its methods read the checkout, and raise RunbookError."""
 
-    values: Mapping[str, str | bool]
+    values: Mapping[str, Any]
 
     @property
     def practice(self) -> bool:
@@ -84,19 +87,19 @@ class FormTarget:
         """The word to type to confirm: the tag, or without a tag the base branch."""
         return str(self.values["tag"] or self.values["base"])
 
+    @cached_property
     def place(self) -> RunPlace:
-        """Return the checkout with its services."""
-        return find(str(self.values.get("repo", "")))
+        """The checkout with its services."""
+        return find(self.values["repo"])
 
-    def bump(self, *, tag: bool = True) -> Bump:
-        """Return the validated parameters; ``tag=False`` leaves the tag out."""
-        names = ["image_type", "base", "remote", *(["tag"] if tag else [])]
-        parameters: Any = {name: self.values[name] for name in names if name in self.values}
-        return Bump.parse(**parameters, repository=repository.choose(self.place().checkout))
+    def bump(self, **more: Any) -> Bump:
+        """Return the validated parameters, with ``more`` that are those of ``Bump.parse``."""
+        parameters = {name: self.values[name] for name in _BUMP_PARAMETERS if name in self.values}
+        return Bump.parse(**parameters, **more, repository=repository.choose(self.place.checkout))
 
     def folder(self) -> Path:
         """Return the bump's folder in the archive."""
-        bump, owner = self.bump(), self.place().checkout.repository()
+        bump, owner = self.bump(), self.place.checkout.repository()
         identity = Identity(owner, bump.base, bump.image_type, bump.target, practice=self.practice)
         return archive.default().joinpath(*identity.parts)
 
@@ -108,12 +111,16 @@ class FormTarget:
 
     def tag_in_flight(self) -> str:
         """Return the tag of the newest bump in flight in the archive; empty without one."""
-        name, values = self.place().checkout.repository(), self.values
+        name, values = self.place.checkout.repository(), self.values
         key = (name, values.get("base"), values.get("image_type"), self.practice)
         for bump in status(archive.default()):
             if (bump.repository, bump.base, bump.image_type, bump.practice) == key and bump.is_in_flight:
                 return bump.tag
         return ""
+
+    def tags(self) -> tuple[list[str], str]:
+        """Return the tags that a form suggests, and a note on them."""
+        return tags(self.place.services, repository.choose(self.place.checkout))
 
 
 def tags(services: Services, repository: Repository) -> tuple[list[str], str]:
