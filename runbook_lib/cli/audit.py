@@ -10,12 +10,10 @@ import click
 from runbook_lib import display, notebooks
 from runbook_lib.cli.command import Answer, command
 from runbook_lib.errors import RunbookError
-from runbook_lib.record import archive
+from runbook_lib.record import archive, store
 from runbook_lib.record import status as records
-from runbook_lib.record import verify as verifying
 from runbook_lib.record.run_file import REPORT, parse_time
 from runbook_lib.record.status import BumpStatus
-from runbook_lib.record.store import RecordStore
 from runbook_lib.world import commands
 from runbook_lib.world.machine.clock import ago
 from runbook_lib.world.machine.files import read_named
@@ -68,8 +66,8 @@ def verify(folder: str) -> Answer:
     Exit status: 0 intact, 1 not intact, 2 there is no archive.
     """
     root = Path(folder).expanduser().absolute() if folder else archive.default()
-    problems, counts = verifying.verify(root)
-    if not RecordStore(root).exists and not problems:  # one that this machine has seen has lost its history
+    problems, counts = store.verify(root)
+    if not store.RecordStore(root).exists and not problems:  # one that this machine has seen has lost its history
         raise RunbookError(f"There is no archive {root}.", "Name its folder: runbook audit verify DIR")
     result = f"not intact: {display.count(len(problems), 'problem')}" if problems else "intact"
     return Answer(

@@ -5,7 +5,7 @@ import re
 from lab import TAG, Lab, Tab
 from playwright.sync_api import expect
 
-from runbook_lib.record.verify import verify
+from runbook_lib.record.store import verify
 
 #: In this image a test is slower, and no loss diverges.
 HARMLESS = "26.05-py3"

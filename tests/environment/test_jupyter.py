@@ -11,7 +11,7 @@ import pytest
 from archives import PIN, record_folder, two_bumps
 from tornado.web import HTTPError
 
-from runbook_lib.record.verify import verify
+from runbook_lib.record.store import verify
 
 CONFIG = Path(__file__).resolve().parents[2] / "environment/jupyter/jupyter_server_config.py"
 

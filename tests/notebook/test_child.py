@@ -13,7 +13,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import child
 from runbook_lib.notebook.child import FollowedRun, Run
 from runbook_lib.record.run_file import fingerprint
-from runbook_lib.record.verify import verify
+from runbook_lib.record.store import verify
 
 TAG = "26.04-py3"
 SLOW = "print('begun', flush=True)\ntime.sleep(600)"

@@ -11,7 +11,7 @@ from seeded import Search
 from small_runbooks import environ, notebook, outputs, records
 
 from runbook_lib.record import run_file
-from runbook_lib.record.verify import verify
+from runbook_lib.record.store import verify
 from runbook_lib.world.machine import provenance
 
 RUNBOOKS = provenance.ROOT / "runbooks"

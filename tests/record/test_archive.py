@@ -15,8 +15,7 @@ from clones import git
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.record import archive, run_file
-from runbook_lib.record.store import RecordStore
-from runbook_lib.record.verify import verify
+from runbook_lib.record.store import RecordStore, verify
 from runbook_lib.world.machine import provenance
 
 #: What a run has told its record, up to its end.

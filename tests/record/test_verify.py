@@ -11,8 +11,7 @@ from archives import BUMP, edit, executed, record
 from clones import git
 
 from runbook_lib.record import archive, run_file
-from runbook_lib.record.store import RecordStore
-from runbook_lib.record.verify import verify
+from runbook_lib.record.store import RecordStore, verify
 
 PIN, CI, LAST = "01-github-pin", "04-run-ci", "bump"
 

@@ -9,7 +9,7 @@ import executing as execute
 import pytest
 from clones import git
 
-from runbook_lib.record.verify import verify
+from runbook_lib.record.store import verify
 
 pytestmark = pytest.mark.replay
 ROOT = Path(__file__).resolve().parents[2]

@@ -22,7 +22,7 @@ from runbook_lib.images.reference import ImageRef
 from runbook_lib.notebook import papermill
 from runbook_lib.practice import evidence
 from runbook_lib.practice.store import ENGINEER
-from runbook_lib.record.verify import verify
+from runbook_lib.record.store import verify
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.git.commits import create_commit
 from runbook_lib.world.github.client import GitHub
