@@ -34,11 +34,10 @@ def _status_lines(root: Path, bumps: Sequence[BumpStatus]) -> Iterator[str]:
         yield f"There is no bump in {root}. Start one: {commands.papermill(notebooks.BUMP, {'tag': '26.04-py3'})}"
     for bump in started:
         yield from _lines(bump)
-    if len(started) < len(bumps):
+    if others := [bump for bump in bumps if not bump.is_started]:
         yield "Runs that changed nothing:"
-    for bump in bumps:
-        if not bump.is_started:
-            yield f"  {bump.title}: {bump.state}. {bump.sentence}".rstrip()
+    for bump in others:
+        yield f"  {bump.title}: {bump.state}. {bump.sentence}".rstrip()
 
 
 def _lines(bump: BumpStatus) -> Iterator[str]:

@@ -43,10 +43,19 @@ class Command(click.Command):
         self.params.append(option)
 
     def invoke(self, ctx: click.Context) -> int:
-        """Run the command and print its answer.  Raises ClosedPipe."""
+        """Run the command, print its answer, and return its exit status.  Raises ClosedPipe."""
         try:
             answer: Answer | int = super().invoke(ctx)
-            return answer if isinstance(answer, int) else _print(answer, as_json=ctx.obj)
+            if isinstance(answer, int):
+                return answer
+            if ctx.obj:
+                print_json(answer.document)
+                return answer.status
+            for line in answer.lines:
+                print(line)
+            for remark in answer.remarks:
+                print(remark, file=sys.stderr)
+            return answer.status
         except BrokenPipeError:
             raise ClosedPipe from None
 
@@ -61,17 +70,6 @@ def command(example: str, group: Any = click, **settings: Any) -> Callable[[Call
         name, cls=Command, epilog=f"Example: runbook {example}", **settings
     )
     return made
-
-
-def _print(answer: Answer, *, as_json: bool) -> int:
-    if as_json:
-        print_json(answer.document)
-        return answer.status
-    for line in answer.lines:
-        print(line)
-    for remark in answer.remarks:
-        print(remark, file=sys.stderr)
-    return answer.status
 
 
 def print_json(document: Mapping[str, Any]) -> None:

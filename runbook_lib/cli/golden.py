@@ -48,10 +48,10 @@ def _history(old: str, repo: str, up_to: str) -> GoldenHistory:
     """Read the history up to the revision given by ``--history``, or up to the old revision."""
     if not up_to and os.path.isdir(Path(old).expanduser()):
         return GoldenHistory(missing="OLD is a folder; give a revision with --history")
-    checkout = Checkout.open(Path(repo or "."))
+    checkout = Checkout.open(Path(repo))
     return history.read(checkout, checkout.resolve(up_to) if up_to else old, history.default_cache())
 
 
 def _side(name: str, repo: str) -> GoldenFiles:
     folder = Path(name).expanduser()
-    return comparison.of_folder(folder) if os.path.isdir(folder) else comparison.of_revision(Path(repo or "."), name)
+    return comparison.of_folder(folder) if os.path.isdir(folder) else comparison.of_revision(Path(repo), name)

@@ -14,7 +14,6 @@ import platformdirs
 from runbook_lib.cli.command import Answer, command, print_json
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import papermill
-from runbook_lib.record import run_file
 from runbook_lib.text.lists import join_first
 from runbook_lib.world.machine import provenance
 
@@ -46,19 +45,8 @@ def run(as_json: bool, notebook: str, arguments: tuple[str, ...]) -> Answer | in
 
 
 def _print_run(run: Mapping[str, Any] | None, folder: Path | None, message: str) -> None:
-    """Print what the record of the run says, with its steps, or the error of a notebook that opened none."""
-    if run is None:
-        print_json({"error": {"message": message, "fix": ""}})
-        return
-    document = _as_json(run["notebook"]["name"], run)
-    document |= {"requirements": run_file.requirements(run), "record": str(folder)}
-    print_json(document | {"steps": [_as_json(step["name"], step) for step in run["steps"]]})
-
-
-def _as_json(name: str, told: Mapping[str, Any]) -> dict[str, object]:
-    """Return a run or step for ``--json``: its outcome, and each condition of its plan with what became of it."""
-    names = ("conditions", "planned", "decisions", "checks", "warnings", "links")
-    return {"notebook": name, "state": told["state"], **told["outcome"], **{each: told[each] for each in names}}
+    """Print what the record says, or the error of a notebook that opened none."""
+    print_json({"error": {"message": message, "fix": ""}} if run is None else {**run, "record": str(folder)})
 
 
 @command("lab ~/runbooks", context_settings={"ignore_unknown_options": True})

@@ -1,12 +1,10 @@
 """``runbook watch``: propose newer tags."""
 
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 import click
 
 from runbook_lib.bump import watch as watching
-from runbook_lib.bump.watch import WatchResult
 from runbook_lib.cli.command import Answer, command
 from runbook_lib.pins.bump import Bump
 from runbook_lib.world.git.checkout import Checkout
@@ -30,11 +28,7 @@ def watch(repo: str, base: str, remote: str, image_type: str, publish: bool) -> 
     bump = Bump.parse(image_type=image_type, base=base, remote=remote, mode=mode, repository=choose(checkout))
     results = watching.watch(checkout, bump, ONLINE)
     document = {"base": base, "image_type": image_type, "results": [asdict(result) for result in results]}
-    return Answer(max(result.exit_status for result in results), document, _lines(results, f"({image_type}) on {base}"))
-
-
-def _lines(results: Sequence[WatchResult], where: str) -> Iterator[str]:
+    lines: list[str] = []
     for result in results:
-        yield f"{result.image} {where}: {result.state}. {result.sentence}"
-        if result.url:
-            yield result.url
+        lines += [f"{result.image} ({image_type}) on {base}: {result.state}. {result.sentence}", result.url]
+    return Answer(max(result.exit_status for result in results), document, filter(None, lines))

@@ -57,13 +57,13 @@ def _failures(place: str, workflow: str) -> Sequence[Failure]:
 def _document(failure: Failure, seen: str) -> dict[str, Any]:
     advice = [failure.next] if failure.next else []
     advice += [failure.details[name] for name in ("driver", "would decide it") if name in failure.details]
-    document = {
+    return {
         "job": failure.job, "class": failure.kind, "cause": failure.cause, "rank": failure.rank,
         "evidence": [asdict(clue) for clue in failure.clues],
         "consequences": [asdict(clue) for clue in failure.consequences],
         "advice": advice, "confidence": round(failure.confidence, 2), "rerun": failure.retry,
+        "history": seen,
     }  # fmt: skip
-    return {**document, "history": seen} if seen else document
 
 
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:
@@ -78,5 +78,5 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
             yield f"    {place}: {clue['text'].strip()[:160]}{rule}"
     for advice in document["advice"]:
         yield textwrap.fill(advice, 116, initial_indent="  next: ", subsequent_indent="        ")
-    if "history" in document:
+    if document["history"]:
         yield f"  {document['history']}"

@@ -70,7 +70,6 @@ class RunbookEngine(NBClientEngine):  # type: ignore[misc]
     def _close(cls, nb_man: Any, message: str) -> None:
         from runbook_lib.notebook import recording
 
-        recording.redact(nb_man.nb)
         run, folder = recording.complete(nb_man.nb)
         message = message or ("" if run else _last_error(nb_man.nb))
         if cls.report:

@@ -35,19 +35,16 @@ def close(folder: Path, notebook: Mapping[str, Any] | None = None) -> dict[str, 
 def complete(notebook: Any) -> tuple[dict[str, Any] | None, Path | None]:
     """Close the record that an executed notebook names, with the notebook; return its run and its folder.
 
-    Returns None twice for a notebook that opened no record.
+    Removes the secrets of this environment, and of known forms, from its cells.  Returns None twice for a notebook that
+    opened no record.
     """
+    from nbformat import from_dict
+
+    notebook["cells"] = from_dict(Redactor(os.environ).data(notebook["cells"]))
     folder = archive.find(archive.default(), run_file.printed_id(notebook))
     if folder is None:
         return None, None
     return close(folder, notebook), folder
-
-
-def redact(notebook: Any) -> None:
-    """Remove the secrets of this environment, and of known forms, from the cells of a notebook."""
-    from nbformat import from_dict
-
-    notebook["cells"] = from_dict(Redactor(os.environ).data(notebook["cells"]))
 
 
 def end(record: Recorder, failure: Mapping[str, object] | None = None) -> None:

@@ -147,7 +147,7 @@ def test_a_preview_describes_the_effects_of_apply(world: PracticeWorld) -> None:
 def test_the_plan_of_a_preview_is_data(world: PracticeWorld, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "03-open-pr", "-r", "tag", TAG, "-r", "mode", "preview", "--json"]) == 0
     document = json.loads(capfd.readouterr().out)
-    assert (document["version"], document["notebook"], document["state"]) == (1, "03-open-pr", "previewed")
+    assert (document["version"], document["notebook"]["name"], document["state"]) == (1, "03-open-pr", "previewed")
     states = {each["kind"]: each["state"] for each in document["conditions"]}
     assert states == dict.fromkeys(("Committed", "Pushed", "PullOpen", "Described", "Labelled"), "would be made")
     assert main(["run", "--json", "03-open-pr", "-r", "tga", TAG]) == 1
