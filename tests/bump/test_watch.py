@@ -100,7 +100,7 @@ def of_a_fork(place: Watched) -> None:
     git(other, "commit", "-qm", "x")
     git(other, "push", "-q", "origin", BRANCH)
     title, marker = bump_to().title, "<!-- base-image-runbook:begin main/dev-26.04-py3 -->"
-    place.world.github("contributor-token").open_pull(title, f"{CONTRIBUTOR}:{BRANCH}", "main", marker, draft=True)
+    place.world.github("contributor-token").open_pull(title, f"{CONTRIBUTOR}:{BRANCH}", "main", marker)
 
 
 @pytest.mark.usefixtures("colleague")
