@@ -9,8 +9,8 @@ from runbook_lib.bump import gitlab_tests, pins_step, sync_survey
 from runbook_lib.checks import Check, Evidence, Next, Status
 from runbook_lib.decisions import Decisions
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.failures.broken_tests import survey
-from runbook_lib.failures.broken_tests.survey import QuarantineSurvey
+from runbook_lib.failures import quarantine_survey as survey
+from runbook_lib.failures.quarantine_survey import QuarantineSurvey
 from runbook_lib.golden.ci_runs import failed
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump

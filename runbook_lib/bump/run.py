@@ -16,7 +16,7 @@ from runbook_lib.bump import branch_history, policy, push_round
 from runbook_lib.bump.run_ci import RunCi
 from runbook_lib.checks import Check, Next
 from runbook_lib.errors import RunbookError
-from runbook_lib.failures.broken_tests.step import BrokenTests
+from runbook_lib.failures.step import BrokenTests
 from runbook_lib.golden.step import GoldenStep
 from runbook_lib.model import Condition, Outcome, Plan
 from runbook_lib.pins.bump import Bump

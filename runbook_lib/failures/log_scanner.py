@@ -58,7 +58,7 @@ class Scanner:
 
     def _start_attempt(self) -> None:
         self._log = LogSummary(self._name, self._rank)  # except for findings and progress
-        self._reader = TracebackReader()
+        self._reader = TracebackReader(self._lines_before)
         self._matches: dict[tuple[str, int | None], Finding] = {}
         self._tests: dict[str, Finding] = {}
         self._values: dict[str, tuple[float, ...]] = {}
@@ -174,7 +174,7 @@ class Scanner:
         line = LogLine(self._number, self._rank if rank is None else rank, time, bare, text[:SHOWN])
         if is_candidate:
             self._note_facts(bare)
-        if self._reader.take(line, self._lines_before):
+        if self._reader.take(line):
             return
         if is_candidate:
             self._note_fault(line._replace(time=time or inner_time(bare)))
@@ -211,7 +211,7 @@ class Scanner:
         self._note_test(bare, line)
         error = _PYTEST_ERROR.match(bare)
         if error:
-            self._reader.take_pytest_error(line, error[1], self._lines_before)
+            self._reader.take_pytest_error(line, error[1])
             return
         if NOISE.search(bare):
             return

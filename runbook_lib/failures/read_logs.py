@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Generic, TypeVar
 
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.failures import diagnose
@@ -28,7 +27,7 @@ from runbook_lib.failures.log_summary import LogSummary
 from runbook_lib.text.redact import Redactor
 from runbook_lib.world.transport import archives
 from runbook_lib.world.transport.archives import Archive, FileInParts, LocalFile, MissingFile
-from runbook_lib.world.transport.parser import THREADS, Parser, SharedFile
+from runbook_lib.world.transport.parser import THREADS, Parser
 
 #: Seconds of the processor for the logs of all jobs: what has been read by then is used.
 SECONDS = 60.0
@@ -45,26 +44,25 @@ _MEMBER = re.compile(
 _NAMED_RANK = re.compile(r"(?:^|[/_.-])(?:rank|worker|task)[_.-]?(\d{1,6})(?=[_./-]|$)")
 _LOG_NAMES = (".log", ".txt", ".out", ".err", "stdout", "stderr")
 _Folder = tuple[tuple[int, ...], int, str, str]
-File = TypeVar("File", FileInParts, SharedFile)
 
 
 @dataclass(frozen=True)
-class JobLogs(Generic[File]):
+class JobLogs:
     """A failed job and its logs; ``size`` of the artifact in bytes, 0 if unknown."""
 
     job: FailedJob
-    artifact: File | None = None
+    artifact: FileInParts | None = None
     size: int = 0
-    log: File | None = None
+    log: FileInParts | None = None
 
 
 @dataclass(frozen=True)
 class _Log:
-    """A log with the facts in its name; ``stream`` reads it, given the number of bytes to read first."""
+    """A log with the facts in its name; ``stream`` reads it."""
 
     name: str
     changed: float
-    stream: Callable[[int], Iterator[bytes]] = field(repr=False)
+    stream: Callable[[], Iterator[bytes]] = field(repr=False)
 
     @cached_property
     def parts(self) -> re.Match[str] | None:
@@ -99,7 +97,7 @@ class _Log:
         return self.rank is None, self.rank or 0, self.name
 
 
-def diagnose_all(jobs: Sequence[JobLogs[FileInParts]]) -> tuple[Failure, ...]:
+def diagnose_all(jobs: Sequence[JobLogs]) -> tuple[Failure, ...]:
     """Return the cause of each job's failure, in the same order, without the secrets of this environment.
 
     A failure reports logs that could not be read.
@@ -148,7 +146,7 @@ def _diagnose_folder(asked: tuple[Path, FailedJob, Callable[[str], str]]) -> Fai
         raise CannotTell(f"{path} cannot be read ({error.strerror or error}).") from error
 
 
-def _diagnose(item: tuple[JobLogs[SharedFile], Callable[[str], str]]) -> Failure:
+def _diagnose(item: tuple[JobLogs, Callable[[str], str]]) -> Failure:
     asked, hide = item
     job, log, problems = asked.job, asked.log, list[str]()
     own, of_ranks = list[LogSummary](), list[LogSummary]()
@@ -186,40 +184,34 @@ def _problems(summaries: Iterable[LogSummary]) -> str:
     return " ".join(dict.fromkeys(summary.problem for summary in summaries if summary.problem))
 
 
-def _own_log(file: SharedFile, *, complete: bool) -> LogSummary:
+def _own_log(file: FileInParts, *, complete: bool) -> LogSummary:
     """Read the job's own log, or its end.  Line numbers in an end are unknown, so they are 0."""
     file.part(0, 1)
     start = 0 if complete else max(0, file.size - _END)
-
-    def stream(_: int) -> Iterator[bytes]:
-        position = start
-        while piece := file.part(position, min(_CHUNK, file.size - position)):
-            yield piece
-            position += len(piece)
-
-    summary = _scan(_Log(_OWN_LOG, 0.0, stream))
+    summary = _scan(_Log(_OWN_LOG, 0.0, partial(_stream, file, start)))
     if not start:
         return summary
     return replace(summary, findings=tuple(replace(found, line=0) for found in summary.findings))
+
+
+def _stream(file: FileInParts, position: int) -> Iterator[bytes]:
+    """Yield a file from a position in pieces; data written from now on is not read."""
+    end = file.size
+    while piece := file.part(position, min(_CHUNK, end - position)):
+        yield piece
+        position += len(piece)
 
 
 def _archive_logs(archive: Archive) -> list[_Log]:
     logs = []
     for entry in archive.entries:
         if _is_log_name(entry.filename):
-            logs.append(_Log(entry.filename, archives.modified(entry), partial(archive.stream, entry)))
+            logs.append(_Log(entry.filename, archives.modified(entry), partial(archive.stream, entry, archives.FIRST)))
     return logs
 
 
 def _file_log(path: Path, name: str) -> _Log:
-    def stream(first: int) -> Iterator[bytes]:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size  # data written from now on is not read
-            while size > 0 and (data := file.read(min(first, size))):
-                size -= len(data)
-                yield data
-
-    return _Log(name, path.stat().st_mtime, stream)
+    return _Log(name, path.stat().st_mtime, partial(_stream, LocalFile(path), 0))
 
 
 def _is_log(path: Path) -> bool:
@@ -260,7 +252,7 @@ def _scan_all(logs: Iterable[_Log]) -> list[LogSummary]:
 def _scan(log: _Log) -> LogSummary:
     scanner = Scanner(log.name, log.rank)
     try:
-        for piece in log.stream(archives.FIRST):
+        for piece in log.stream():
             if time.process_time() > SECONDS:
                 raise CannotTell(f"reading all logs took more than {SECONDS:.0f} seconds of the processor.")
             scanner.feed(piece)

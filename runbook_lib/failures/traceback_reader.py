@@ -25,10 +25,6 @@ _EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,200}(?::|$)")
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 
 
-#: A function that returns the last N lines before the current one.
-LinesBefore = Callable[[int], list[str]]
-
-
 class LogLine(NamedTuple):
     """A parsed line: ``bare`` has no prefixes, ``shown`` is the line as quoted."""
 
@@ -90,10 +86,14 @@ class _OpenTraceback:
 
 
 class TracebackReader:
-    """Reader of the tracebacks of all ranks in one log; ``found`` are the complete ones, by the line of the header."""
+    """Reader of the tracebacks of all ranks in one log; ``found`` are the complete ones, by the line of the header.
 
-    def __init__(self) -> None:
+    ``lines_before`` returns the last N lines before the current one.
+    """
+
+    def __init__(self, lines_before: Callable[[int], list[str]]) -> None:
         self.found: dict[int, Finding] = {}
+        self._lines_before = lines_before
         self._open: dict[int | None, _OpenTraceback] = {}
 
     @property
@@ -105,14 +105,13 @@ class TracebackReader:
         for rank in list(self._open):
             self._close(rank, end)
 
-    def take(self, line: LogLine, lines_before: LinesBefore) -> bool:
+    def take(self, line: LogLine) -> bool:
         """Add a line to the traceback of its rank; return False if it belongs to none."""
         trace = self._open.get(line.rank)
         if trace is None and line.rank is None and line.bare.startswith("  File "):
             trace = self._adopt(line.number)
         if "Traceback (" in line.bare and (header := _HEADER.search(line.bare.rstrip())):
-            before = lines_before(QUOTED) if len(self.found) < MAX_ENTRIES else []
-            self._begin(line, before, header[1])
+            self._begin(line, header[1])
             return True
         if trace is None:
             return False
@@ -127,7 +126,8 @@ class TracebackReader:
             self._close(line.rank, line.number)
         return True
 
-    def _begin(self, line: LogLine, before: list[str], raised_by: str | None) -> None:
+    def _begin(self, line: LogLine, raised_by: str | None) -> None:
+        before = self._lines_before(QUOTED) if len(self.found) < MAX_ENTRIES else []
         previous = self._open.get(line.rank)
         if previous and raised_by:  # the wrapped exception follows
             previous.wrapper = True
@@ -177,7 +177,7 @@ class TracebackReader:
             self.found[trace.root] = replace(root, end=end)
         return trace.root
 
-    def take_pytest_error(self, line: LogLine, error: str, lines_before: LinesBefore) -> None:
+    def take_pytest_error(self, line: LogLine, error: str) -> None:
         """Add an ``E`` line of pytest: the first of several begins an error, the others belong to it."""
         key, last = next(reversed(self.found.items()), (0, None))
         if last and last.form == "pytest" and last.rank == line.rank and line.number - last.line <= len(last.lines):
@@ -187,7 +187,7 @@ class TracebackReader:
                 self.found[key] = replace(last, lines=(*last.lines, line.shown), message=message, pattern=pattern)
         elif len(self.found) < MAX_ENTRIES:
             consequence = CONSEQUENCE.search(error) is not None
-            lines = (*lines_before(6), line.shown)
+            lines = (*self._lines_before(6), line.shown)
             self.found[line.number] = Finding(
                 "pytest", error, lines, line.number, line.rank, line.time, as_cause(explain(error)),
                 consequence=consequence,

@@ -10,7 +10,7 @@ from test_golden_step import step05
 
 from runbook_lib.bump import push_round
 from runbook_lib.bump.run_ci import RunCi
-from runbook_lib.failures.broken_tests.issue import review_date
+from runbook_lib.failures.tracking_issue import review_date
 
 TAG = "26.06-py3"
 UNIT = "tests/unit_tests/models/test_practice.py"

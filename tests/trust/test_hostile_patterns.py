@@ -12,7 +12,7 @@ import pytest
 from expressions import FLAGGED, ROOT, attacks, exponent, expressions
 
 from runbook_lib import display
-from runbook_lib.failures.broken_tests import issue
+from runbook_lib.failures import tracking_issue as issue
 from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.failures.failure import Failure
 from runbook_lib.pins.bump import Bump

@@ -16,7 +16,7 @@ from registry_server import RegistryServer
 from werkzeug.wrappers import Request, Response
 
 from runbook_lib.bump.run_ci import RunCi
-from runbook_lib.failures.broken_tests import issue
+from runbook_lib.failures import tracking_issue as issue
 from runbook_lib.practice import open_world
 from runbook_lib.record.store import verify
 from runbook_lib.text.recipes.rows import Target

@@ -18,13 +18,13 @@ from runbook_lib.bump.ready import ReadyFacts
 from runbook_lib.decisions import Decision, Decisions
 from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.failures import quarantines
-from runbook_lib.failures.broken_tests import decide, issue
-from runbook_lib.failures.broken_tests.decide import Triage, open_jobs
-from runbook_lib.failures.broken_tests.step import BrokenTestFacts, BrokenTests
+from runbook_lib.failures import decide, quarantines
+from runbook_lib.failures import tracking_issue as issue
+from runbook_lib.failures.decide import Triage, open_jobs
 from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.failures.failure import Failure
 from runbook_lib.failures.patterns import FailureKind
+from runbook_lib.failures.step import BrokenTestFacts, BrokenTests
 from runbook_lib.golden import run_choice
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice.forge import PracticeForge

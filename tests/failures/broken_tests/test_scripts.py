@@ -13,14 +13,13 @@ from clones import commit, git
 from runbook_lib.bump import push_round
 from runbook_lib.bump.run_ci import RunCi
 from runbook_lib.errors import Refused
-from runbook_lib.failures import quarantines
+from runbook_lib.failures import decide, quarantines
 from runbook_lib.failures.base_branch import BaseResult
-from runbook_lib.failures.broken_tests import decide
-from runbook_lib.failures.broken_tests.decide import Triage, open_jobs
-from runbook_lib.failures.broken_tests.issue import review_date
-from runbook_lib.failures.broken_tests.step import BrokenTests
+from runbook_lib.failures.decide import Triage, open_jobs
 from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.failures.failure import Failure
+from runbook_lib.failures.step import BrokenTests
+from runbook_lib.failures.tracking_issue import review_date
 from runbook_lib.golden.bisect_offer import ImageSearches
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM

@@ -5,8 +5,8 @@ from bumping import World, git
 
 from runbook_lib.bump import push_round
 from runbook_lib.errors import Refused
-from runbook_lib.failures.broken_tests import survey
-from runbook_lib.failures.broken_tests.step import BrokenTests
+from runbook_lib.failures import quarantine_survey as survey
+from runbook_lib.failures.step import BrokenTests
 from runbook_lib.world import bump_branch
 from runbook_lib.world.ports import World as Outside
 

@@ -10,13 +10,12 @@ from typing import ClassVar
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Evidence, Next
-from runbook_lib.failures import quarantines
-from runbook_lib.failures.broken_tests import decide, survey
-from runbook_lib.failures.broken_tests.change import QuarantineChange, QuarantineCommitted
-from runbook_lib.failures.broken_tests.decide import RunFailures, Triage
-from runbook_lib.failures.broken_tests.passing import PassingRuns
-from runbook_lib.failures.broken_tests.survey import QuarantineSurvey
+from runbook_lib.failures import decide, quarantines
+from runbook_lib.failures import quarantine_survey as survey
+from runbook_lib.failures.decide import RunFailures, Triage
 from runbook_lib.failures.failed_jobs import DiagnosedJob
+from runbook_lib.failures.quarantine_change import QuarantineChange, QuarantineCommitted
+from runbook_lib.failures.quarantine_survey import PassingRuns, QuarantineSurvey
 from runbook_lib.failures.quarantines import LeftOut
 from runbook_lib.golden import bisect_offer, run_choice
 from runbook_lib.golden.run_choice import ChosenRun

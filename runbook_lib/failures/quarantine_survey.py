@@ -1,4 +1,4 @@
-"""Notebook 06-broken-tests, third part: the tests quarantined on the base branch.
+"""Notebook 06-broken-tests: the tests quarantined on the base branch, and how often re-enabled ones have passed.
 
 A bump lists them and offers to try them again.  Without a tag, tests are re-enabled, and issues filed for rows that
 have none, on a separate branch and in a separate pull request.
@@ -7,7 +7,7 @@ have none, on a separate branch and in a separate pull request.
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -17,10 +17,8 @@ from runbook_lib.checks import Evidence, Next
 from runbook_lib.decisions import Kind
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.failures import quarantines
-from runbook_lib.failures.broken_tests import issue as tracking
-from runbook_lib.failures.broken_tests import passing
-from runbook_lib.failures.broken_tests.change import QuarantineChange, QuarantineCommitted
-from runbook_lib.failures.broken_tests.passing import PassingRuns
+from runbook_lib.failures import tracking_issue as tracking
+from runbook_lib.failures.quarantine_change import QuarantineChange, QuarantineCommitted
 from runbook_lib.model import Condition, Outcome, Plan, Question
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import FUNCTIONAL
@@ -35,12 +33,44 @@ from runbook_lib.world.conditions.commits import BranchTip, Pushed
 from runbook_lib.world.conditions.forge import Described, Labelled, PullKey, PullOpen
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.git.command import GitFailed
-from runbook_lib.world.github.models import Pull
+from runbook_lib.world.github.ci_status import branch_of, labels_at, platform_of, wrong_tests
+from runbook_lib.world.github.models import Pull, WorkflowJob
 from runbook_lib.world.machine.clock import now
 from runbook_lib.world.ports import Forge, World
 
 #: In the porcelain of git blame: the commit, the line, and the time; lines of the file begin with a tab.
 _BLAMED = re.compile(r"^([0-9a-f]{40,64}) \d+ (\d+)\b.*?^committer-time (\d+)$", re.MULTILINE | re.DOTALL)
+#: A job runs its test so often with the label for functional tests, and stops at the first failure.
+REPEATS = 5
+_CONFIDENCE = 0.95
+_MAX_RUNS = 20
+
+
+@dataclass(frozen=True)
+class PassingRuns:
+    """The CI runs that a re-enabled test has passed and failed.
+
+    A closed issue proves nothing: only runs do, and few of them prove little.
+    """
+
+    test: Target
+    passed: int = 0
+    failed: int = 0
+
+    @property
+    def bound(self) -> float:
+        """The highest failure rate at which as many passes in a row are at least as likely as one in twenty."""
+        return 1.0 - (1.0 - _CONFIDENCE) ** (1.0 / (REPEATS * self.passed)) if self.passed else 1.0
+
+    @property
+    def sentence(self) -> str:
+        """The runs, and what they say."""
+        if self.failed:
+            return f"it failed in {self.failed} of {display.count(self.failed + self.passed, 'run')}"
+        if not self.passed:
+            return "no run yet: nothing shows that it passes"
+        runs = f"{display.count(self.passed, 'passing run')} ({display.count(REPEATS * self.passed, 'repeat')})"
+        return f"{runs}: it fails in at most {self.bound:.0%} of its repeats ({_CONFIDENCE:.0%} confidence)"
 
 
 @dataclass(frozen=True)
@@ -179,7 +209,7 @@ def _look_change(world: World, branch: BumpBranch, survey: QuarantineSurvey) -> 
         states = _issue_states(github, tests)
         tests = tuple(replace(test, state=states.get(test.issue, "")) for test in tests)
     names = [Target(test.row.case, test.platform, bump.image_type, test.row.model) for test in tests]
-    ran = passing.look(github, bump, own_pulls, [*names, *reenabled])
+    ran = passing_runs(github, bump, own_pulls, [*names, *reenabled])
     tests = tuple(
         replace(test, ran=runs) if runs.passed or runs.failed else test for test, runs in zip(tests, ran, strict=False)
     )
@@ -251,7 +281,7 @@ def plan(survey: QuarantineSurvey, bump: Bump) -> Plan[World]:
     change = f"Done: {own.change.summary}" if own.has_commit else "No row changes"
     return Plan(
         Outcome(f"{change}; {state}."),
-        (*shown, display.diff(diff, empty="No recipe changes."), passing.show(own.passing)),
+        (*shown, display.diff(diff, empty="No recipe changes."), show_passing(own.passing)),
         _conditions(own),
         questions,
         evidence=replace(evidence, diff=diff),
@@ -302,3 +332,40 @@ def _dates(checkout: Checkout, commit: str, rows: Iterable[RecipeRow]) -> dict[t
             for changed_by, line, seconds in _BLAMED.findall(blame):
                 dates[recipe, int(line)] = datetime.fromtimestamp(int(seconds), UTC), changed_by
     return dates
+
+
+def passing_runs(
+    github: Forge | None, bump: Bump, pulls: Iterable[int], tests: Iterable[Target]
+) -> tuple[PassingRuns, ...]:
+    """Return how the functional tests among these ended in the finished CI runs of pull requests.
+
+    A run that began without the labels of a bump tests less, or another image, and does not count.
+    """
+    functional = [test for test in tests if test.has_rows]
+    runs: list[Sequence[WorkflowJob]] = []
+    for number in pulls if functional else ():
+        assert github is not None, "it has these pull requests"
+        labels, events = github.pull(number).labels, github.labellings(number)
+        for run in github.runs(branch_of(number))[:_MAX_RUNS]:
+            wrong = wrong_tests(labels_at(labels, events, run.created), bump.image_type, bump.repository)
+            if run.status == "completed" and not run.fork and not wrong:
+                runs.append(github.jobs(run.id))
+    found = []
+    for test in functional:
+        conclusions = [job.conclusion for jobs in runs for job in _jobs_of(test, jobs)]
+        failed = conclusions.count("failure") + conclusions.count("timed_out")
+        found.append(PassingRuns(test, conclusions.count("success"), failed))
+    return tuple(found)
+
+
+def _jobs_of(test: Target, jobs: Iterable[WorkflowJob]) -> list[WorkflowJob]:
+    """Return the jobs of a test on its platform; a single job may hide its platform."""
+    named = [job for job in jobs if job.name.partition(" - ")[0] == test.name]
+    is_only = len(named) == 1 and not platform_of(named[0])
+    return [job for job in named if is_only or platform_of(job) == test.platform]
+
+
+def show_passing(found: Iterable[PassingRuns]) -> display.View:
+    """Show how often each test has passed; nothing without a test."""
+    rows = [{"re-enabled test": str(each.test), "runs": each.sentence} for each in found]
+    return display.table(rows) if rows else display.View("", "")

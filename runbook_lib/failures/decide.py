@@ -14,11 +14,10 @@ from runbook_lib import display
 from runbook_lib.decisions import Decision, Seen, digest, on
 from runbook_lib.errors import Refused
 from runbook_lib.failures import failed_jobs, quarantines
-from runbook_lib.failures.broken_tests import issue as tracking
-from runbook_lib.failures.broken_tests import passing
-from runbook_lib.failures.broken_tests.change import QuarantineChange
-from runbook_lib.failures.broken_tests.passing import PassingRuns
+from runbook_lib.failures import tracking_issue as tracking
 from runbook_lib.failures.failed_jobs import DiagnosedJob
+from runbook_lib.failures.quarantine_change import QuarantineChange
+from runbook_lib.failures.quarantine_survey import PassingRuns, passing_runs, show_passing
 from runbook_lib.failures.quarantines import GatingFiles
 from runbook_lib.golden import bisect_offer, ci_runs, comparison
 from runbook_lib.golden.bisect_offer import ImageSearches
@@ -164,7 +163,7 @@ class RunFailures:
         for issue in self.change.issues.values():
             if not issue.known:
                 view += display.code(issue.body, title=f"Issue: {issue.title}")
-        return view + passing.show(self.passing) + display.notes(self.warnings, title="Warnings")
+        return view + show_passing(self.passing) + display.notes(self.warnings, title="Warnings")
 
 
 def decide(failures: Triage, searches: ImageSearches) -> RunFailures:
@@ -213,7 +212,7 @@ def decide(failures: Triage, searches: ImageSearches) -> RunFailures:
         change.require_own_rows()
     elif change.edits:
         used.append(whole_row)
-    ran = passing.look(github, run.bump, [pull.number] if pull else [], reenable)
+    ran = passing_runs(github, run.bump, [pull.number] if pull else [], reenable)
     return RunFailures(failures, searches, change, tuple(quarantined), tuple(again), tuple(warnings), tuple(used), ran)
 
 
