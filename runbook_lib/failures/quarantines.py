@@ -91,12 +91,9 @@ class LeftOut:
     soft: bool = False
 
 
-def quarantined_since_fork(branch: BumpBranch, commit: str = "") -> list[LeftOut]:
-    """Return the tests that the bump's branch quarantines beyond its base, with the issue named in the comment.
-
-    Reads ``commit`` instead of the branch's newest commit, if given.
-    """
-    checkout, fork, head = branch.checkout, branch.fork, commit or branch.start
+def quarantined_since_fork(branch: BumpBranch, head: str) -> list[LeftOut]:
+    """Return the tests that a commit on the bump's branch quarantines beyond the base, with their issues."""
+    checkout, fork = branch.checkout, branch.fork
     scripts = branch.bump.repository.tests.scripts
     folders = (recipes.FOLDER, UNIT_TESTS, *([scripts.folder] if scripts else []))
     listed = checkout.git("diff", "--name-only", "--no-renames", "-z", fork, head, "--", *folders)

@@ -65,13 +65,6 @@ def test_the_pull_request_and_what_its_labels_run_are_shown_and_recorded(at: Wor
     (shown,) = InvestigateCi("#10").plan(found, BUMP).shown
     assert isinstance(shown, View)
     pull = at.github().pull(10)
-    parts = (
-        pull.title,
-        pull.author,
-        pull.base_ref,
-        "Run functional tests",
-        "scope L1",
-        "5 repeats",
-        "pytorch:26.04-py3",
-    )
+    labelled = ("Run functional tests", "scope L1", "5 repeats", "pytorch:26.04-py3")
+    parts = (pull.title, pull.author, pull.base_ref, *labelled)
     assert [part for part in parts if part not in shown.text] == []

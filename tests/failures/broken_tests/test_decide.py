@@ -404,7 +404,7 @@ def test_a_row_without_an_issue_does_not_borrow_the_next_ones() -> None:
     texts = {"fork": {path: before}, "head": {path: after}}
     checkout = SimpleNamespace(git=lambda *_: f"{path}\0", read=lambda _, commit: texts[commit])
     branch: Any = SimpleNamespace(checkout=checkout, fork="fork", start="head", bump=bump_to())
-    found = quarantines.quarantined_since_fork(branch)
+    found = quarantines.quarantined_since_fork(branch, "head")
     assert [(each.test, each.issue, each.reason) for each in found] == [
         ("gpt/a", None, ""), ("gpt/b", 7, "it hangs"),
     ]  # fmt: skip

@@ -72,7 +72,7 @@ def test_a_script_moves_with_its_mode_and_its_reason_and_back(checkout: Checkout
     made = create_commit(checkout, tree_with(checkout, start, [edit]), [start], "move")
     assert git(checkout.path, "ls-tree", made, FLAKY, ACTIVE).split()[0] == "100755"
     branch: Any = SimpleNamespace(**{**vars(found.run.branch), "start": made})
-    (listed,) = quarantines.quarantined_since_fork(branch)
+    (listed,) = quarantines.quarantined_since_fork(branch, made)
     assert (listed.test, listed.issue, listed.reason) == (JOB, 7, "it hangs")
     # A re-enabled script is the former one again, byte for byte.
     back: Any = replace(found, run=SimpleNamespace(**{**vars(found.run), "branch": branch}))
