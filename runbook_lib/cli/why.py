@@ -10,7 +10,7 @@ import click
 
 from runbook_lib.cli.command import Answer, command
 from runbook_lib.errors import RunbookError
-from runbook_lib.failures import failed_jobs, history, read_logs
+from runbook_lib.failures import failed_jobs, read_logs
 from runbook_lib.failures.failure import Failure
 from runbook_lib.golden import ci_runs
 from runbook_lib.practice import open_world
@@ -31,8 +31,8 @@ def why(place: str, workflow: str) -> Answer:
     failures = _failures(place, workflow)
     if not failures:
         raise RunbookError(f"{place} has no failed job.")
-    earlier = history.read(default())
-    documents = [_document(failure, history.sentence(earlier, failure)) for failure in failures]
+    earlier = failed_jobs.read_history(default())
+    documents = [_document(failure, failed_jobs.history_of(earlier, failure)) for failure in failures]
     documents.sort(key=lambda document: (document["class"] == "unknown", -document["confidence"]))
     more = {"jobs": documents} if len(documents) > 1 else {}
     lines = ["\n\n".join("\n".join(_lines(document)) for document in documents)]

@@ -22,9 +22,8 @@ from functools import cache
 from typing import Any
 
 from runbook_lib.failures import evidence, facts, known_problems
-from runbook_lib.failures.evidence import Candidate
+from runbook_lib.failures.evidence import QUOTED, Candidate, Finding, LogSummary, without_secrets
 from runbook_lib.failures.failure import Clue, FailedJob, Failure
-from runbook_lib.failures.log_summary import QUOTED, Finding, LogSummary, without_secrets
 from runbook_lib.failures.patterns import ADVICE, BY_ID, CONFIDENT, RERUN, SYMPTOM, TRACEBACK, FailureKind, explain
 
 _MAX_CLUES = 8

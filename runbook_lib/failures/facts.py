@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from runbook_lib.failures.log_summary import LogSummary, MetricComparison
+from runbook_lib.failures.evidence import LogSummary, MetricComparison
 from runbook_lib.images.drivers import DRIVER, DriverRequirement
 from runbook_lib.images.months import cuda_release
 

@@ -8,8 +8,8 @@ import math
 import re
 from dataclasses import replace
 
+from runbook_lib.failures.evidence import DRIFT, QUOTED, SHOWN, Finding, LogSummary, MetricComparison
 from runbook_lib.failures.log_lines import clean, failed_test, inner_time, parts, split, without_colours
-from runbook_lib.failures.log_summary import DRIFT, QUOTED, SHOWN, Finding, LogSummary, MetricComparison
 from runbook_lib.failures.patterns import CONFIDENT, MILD, NOISE, LogPattern, literal_starts, rule_of
 from runbook_lib.failures.traceback_reader import MAX_ENTRIES, LogLine, TracebackReader
 

@@ -21,9 +21,9 @@ from pathlib import Path
 
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.failures import diagnose
+from runbook_lib.failures.evidence import LogSummary
 from runbook_lib.failures.failure import FailedJob, Failure
 from runbook_lib.failures.log_scanner import Scanner
-from runbook_lib.failures.log_summary import LogSummary
 from runbook_lib.text.redact import Redactor
 from runbook_lib.world.transport import archives
 from runbook_lib.world.transport.archives import Archive, FileInParts, LocalFile, MissingFile

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from runbook_lib.failures.evidence import QUOTED, Finding, as_cause
 from runbook_lib.failures.log_lines import inner_time, is_other_output, split
-from runbook_lib.failures.log_summary import QUOTED, Finding, as_cause
 from runbook_lib.failures.patterns import CONSEQUENCE, NOISE, TRACEBACK, explain
 
 MAX_ENTRIES = 40  # exceptions, matching lines, or failed tests in one log

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib.failures import history
+from runbook_lib.failures.failed_jobs import history_of, read_history
 from runbook_lib.failures.failure import Failure
 
 
@@ -21,7 +21,7 @@ def record(archive: Path, name: str, cause: str, url: str, job: str = "job", pla
 
 
 def sentence(cause: str, archive: Path) -> str:
-    return history.sentence(history.read(archive), failure(cause))
+    return history_of(read_history(archive), failure(cause))
 
 
 def test_equal_failures_are_counted_and_a_new_one_stands_out(tmp_path: Path) -> None:
@@ -51,4 +51,4 @@ def test_other_jobs_of_the_same_run_are_not_history(tmp_path: Path, job: str, ur
     name, _, platform = job.partition(" on ")
     record(tmp_path, "20260101-a", "KeyError: 12.", url, name, platform or "dgx_h100")
     current = Failure("job", "https://x/runs/7/job/1", "program error", "KeyError: 12.")
-    assert history.sentence(history.read(tmp_path), current, "dgx_h100").startswith("seen 1 time") == is_history
+    assert history_of(read_history(tmp_path), current, "dgx_h100").startswith("seen 1 time") == is_history
