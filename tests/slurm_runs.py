@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from runbook_lib.compute.slurm import jobs
-from runbook_lib.compute.slurm.batch_files import job_files
 from runbook_lib.compute.slurm.client import Slurm
-from runbook_lib.compute.slurm.jobs import SlurmJob
+from runbook_lib.compute.slurm.jobs import SlurmJob, job_files
 from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.workloads import Workload

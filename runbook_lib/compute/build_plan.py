@@ -8,7 +8,7 @@ from importlib.resources import files
 
 from runbook_lib.compute.engine import BUILD_OPTIONS, Engine
 from runbook_lib.errors import CannotTell
-from runbook_lib.images.reference import ImageType
+from runbook_lib.images.reference import ImageRef, ImageType
 from runbook_lib.pins.finders import BuildArg, Counted, DockerArg
 from runbook_lib.pins.repositories import Repository
 from runbook_lib.pins.sites import Pin, PinSite, Texts, read
@@ -46,7 +46,7 @@ class BuildPlan:
     """
 
     tag: str
-    base: str
+    base: ImageRef
     source: str
     architecture: str
     options: tuple[str, ...]
@@ -108,7 +108,7 @@ def plan(
     chosen += [f"--build-arg={name}={value}" for name, value in arguments.items()]
     chosen += [f"--tag={tag}", *options]
     folders = {name: lacks for name, lacks in build.folders.items() if re.search(rf"(?m)^COPY\s.*\b{name}/", text)}
-    source, base = _location(first), str(first.image)
+    base, source = first.image, _location(first)
     return BuildPlan(tag, base, source, architecture, tuple(chosen), build.context, folders, tuple(warnings))
 
 

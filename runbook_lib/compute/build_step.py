@@ -16,7 +16,7 @@ from runbook_lib.compute.slurm.site import read_site
 from runbook_lib.compute.tasks import WorkStep, split_words
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.images.compare import versions
-from runbook_lib.images.reference import Image, ImageRef
+from runbook_lib.images.reference import Image
 from runbook_lib.model import Condition, Effect, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import join_first
@@ -75,7 +75,7 @@ class VersionsMatch:
     engine: Engine
     claims: Mapping[str, str]
     leaves_machine = False
-    _found: list[smoke.CheckedVersion] = field(default_factory=list, compare=False, repr=False)
+    _found: list[tuple[str, smoke.Versions]] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def sentence(self) -> str:
@@ -87,13 +87,12 @@ class VersionsMatch:
         name = "the image matches the base that the registry reports"
         if not self._found:
             return Check(name, "failed", "Not done in this run.")
-        rows = [version.row for version in self._found]
-        image = engines.image_id(self.engine, self.image)
+        image, versions = self._found[-1]
+        rows = [version.row for version in versions]
         evidence = Evidence({"image": image}, tables={"smoke": rows}, shown=(display.table(rows),))
-        wrong = [version.difference for version in self._found if version.wrong]
-        if wrong:
+        if wrong := [version.difference for version in versions if version.wrong]:
             return Check(name, "failed", f"{'; '.join(wrong)}.", evidence=evidence)
-        same, unknown = (smoke.of_base(self._found, verdict) for verdict in ("as claimed", "not claimed"))
+        same, unknown = (smoke.of_base(versions, verdict) for verdict in ("as claimed", "not claimed"))
         sentences = [f"The registry names no version of {unknown}."] if unknown else []
         if not same:
             return Check(name, "skipped", " ".join(["Nothing was compared.", *sentences]), evidence=evidence)
@@ -108,7 +107,8 @@ class VersionsMatch:
                 "Use the engine's own builder (`docker buildx use default`), and run the same command again.",
             )
         print(f"Checking the versions in {self.image}, {image}.")
-        self._found[:] = smoke.judge(self.claims, engines.inside(self.engine, image, smoke.COMMAND, smoke.LIMIT))
+        output = engines.inside(self.engine, image, smoke.COMMAND, smoke.LIMIT)
+        self._found.append((image, smoke.judge(self.claims, output)))
         return ()
 
 
@@ -153,17 +153,15 @@ class BuildImage:
     def plan(self, facts: ImageFacts, bump: Bump) -> Plan[World]:
         """Plan the builds or the pull, then the check of the image."""
         digest = facts.base.digest if facts.base else ""
-        evidence = Evidence(
-            {"base": facts.build.base, "digest": digest, "head_commit": facts.commit},
-            warnings=facts.warnings,
-        )
+        inputs = {"base": str(facts.build.base), "digest": digest, "head_commit": facts.commit}
+        evidence = Evidence(inputs, warnings=facts.warnings)
         done = Outcome(f"{'Pulled' if facts.pulled else 'Built'} {facts.image}.")
         planned: Plan[World] = Plan(done, (_show(facts),), evidence=evidence, on_branch=False)
         if self.practice:
             return replace(planned, done=Outcome(_PRACTICE))
         if bump.tag is None:
-            tag = _tag(facts.build)
-            idle = f"No tag was given, so nothing is built. The work tree pins {tag}: set tag to that to build it."
+            pinned = f"The work tree pins {facts.build.base.tag}: set tag to that to build it."
+            idle = f"No tag was given, so nothing is built. {pinned}"
             return replace(planned, done=Outcome(idle))
         if facts.obstacle and not bump.apply:
             warned = replace(evidence, warnings=(*facts.warnings, facts.obstacle))
@@ -185,9 +183,8 @@ def _show(facts: ImageFacts) -> display.View:
 def _base_image(services: Services, build: BuildPlan, warnings: list[str]) -> Image | None:
     """Return the registry's description of the base image, or add a warning that it is unknown."""
     try:
-        reference = ImageRef.parse(build.base)
-        with services.registry(reference) as registry:
-            image = registry.image(reference.digest or reference.tag or "latest")
+        with services.registry(build.base) as registry:
+            image = registry.image(build.base.digest or build.base.tag or "latest")
     except RunbookError as error:
         warnings.append(f"The versions in {build.base} are unknown: {error}")
         return None
@@ -216,15 +213,10 @@ def _warn_about_work_tree(checkout: Checkout, warnings: list[str]) -> None:
 
 def _refusal(bump: Bump, build: BuildPlan) -> str:
     """Return why the pinned image may not be built on, as a sentence; empty if it may."""
-    if bump.tag is None or _tag(build) == str(bump.tag):
+    if bump.tag is None or build.base.tag == str(bump.tag):
         return ""
     return (
         f"The work tree pins {build.base} ({build.source}), but {bump.tag} was requested. Move the pins first "
         f"({notebooks.GITHUB_PIN}, {notebooks.GITLAB_PIN}), check out {bump.branch}, or request the pinned tag. "
         "Nothing was built."
     )
-
-
-def _tag(build: BuildPlan) -> str:
-    """Return the tag of the base image; empty if it has none."""
-    return ImageRef.parse(build.base).tag or ""

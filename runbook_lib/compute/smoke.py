@@ -1,7 +1,7 @@
 """A smoke check of an image: the versions that its own Python imports, compared with the registry's claims.  Pure."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -64,7 +64,10 @@ class CheckedVersion:
         }  # fmt: skip
 
 
-def judge(claims: Mapping[str, str], output: str) -> tuple[CheckedVersion, ...]:
+Versions = tuple[CheckedVersion, ...]
+
+
+def judge(claims: Mapping[str, str], output: str) -> Versions:
     """Compare the output of COMMAND in the image with ``claims`` as ``compare.versions`` reads them.
 
     Raises CannotTell if the output has no answer.
@@ -84,7 +87,7 @@ def judge(claims: Mapping[str, str], output: str) -> tuple[CheckedVersion, ...]:
     )
 
 
-def of_base(versions: Iterable[CheckedVersion], verdict: str) -> str:
+def of_base(versions: Versions, verdict: str) -> str:
     """Return the names of the components of the base image with a verdict, with commas; empty if there are none."""
     return ", ".join(version.name for version in versions if version.name in _FROM_BASE and version.verdict == verdict)
 

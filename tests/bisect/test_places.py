@@ -9,8 +9,8 @@ from runbook_lib.bisect.overlays import Overlay
 from runbook_lib.bisect.places import LocalPlace, SlurmPlace, judge
 from runbook_lib.bisect.request import parse
 from runbook_lib.bisect.search import Point, Trial
-from runbook_lib.compute.slurm.batch_files import job_name
 from runbook_lib.compute.slurm.client import QueuedJob, Slurm
+from runbook_lib.compute.slurm.jobs import job_name
 from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.workloads import Workload

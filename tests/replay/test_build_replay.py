@@ -58,7 +58,7 @@ def test_dev_and_lts_at_every_layout(megatron_lm, ref, image_type):
     assert dockerfile == f"docker/Dockerfile.ci.{'lts' if own else 'dev'}"
     assert (target, plan.context, plan.warnings) == ("main", ".", ())
     path, _, line = plan.source.rpartition(":")
-    assert plan.base in show(megatron_lm, ref, path).splitlines()[int(line) - 1]
+    assert str(plan.base) in show(megatron_lm, ref, path).splitlines()[int(line) - 1]
     assert path == (
         ".gitlab/stages/01.build.yml" if ref == LAYOUTS["layout 1"] else f"docker/.ngc_version.{image_type}"
     )
@@ -73,7 +73,7 @@ def test_megatron_bridge(megatron_bridge):
     plan = build_plan.plan(texts(clone, BRIDGE_MAIN, MEGATRON_BRIDGE), MEGATRON_BRIDGE)
     judge(clone, BRIDGE_MAIN, plan)
     assert given(plan)[:2] == ("docker/Dockerfile.ci", "megatron_bridge")
-    assert plan.base == "nvcr.io/nvidia/pytorch:26.06-py3"
+    assert str(plan.base) == "nvcr.io/nvidia/pytorch:26.06-py3"
     (warning,) = plan.warnings
     assert ".github/workflows/cicd-main.yml" in warning
     assert "25.09-py3" in warning
@@ -84,4 +84,4 @@ def test_ml_containers(ml_containers):
     plan = build_plan.plan(texts(clone, "HEAD", ML_CONTAINERS), ML_CONTAINERS)
     judge(clone, "HEAD", plan)
     assert (given(plan)[0], plan.context) == ("megatron/Dockerfile", "megatron")
-    assert plan.base in show(clone, "HEAD", ".github/workflows/megatron.yml")
+    assert str(plan.base) in show(clone, "HEAD", ".github/workflows/megatron.yml")

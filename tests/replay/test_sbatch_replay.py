@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from runbook_lib.compute.slurm import selection
-from runbook_lib.compute.slurm.batch_files import job_files
+from runbook_lib.compute.slurm.jobs import job_files
 from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.workloads import Workload

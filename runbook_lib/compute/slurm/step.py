@@ -16,9 +16,8 @@ from runbook_lib import display, notebooks
 from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.compute.slurm import jobs as slurm_jobs
 from runbook_lib.compute.slurm import selection
-from runbook_lib.compute.slurm.batch_files import BATCH, job_files
 from runbook_lib.compute.slurm.client import Slurm
-from runbook_lib.compute.slurm.jobs import SlurmJob
+from runbook_lib.compute.slurm.jobs import BATCH, SlurmJob, job_files
 from runbook_lib.compute.slurm.outcome import MatrixOutcome, conclude
 from runbook_lib.compute.slurm.selection import BUMP, SelectedTest
 from runbook_lib.compute.slurm.site import Site, read_site

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from runbook_lib.compute.slurm.batch_files import BATCH, job_files, job_name
+from runbook_lib.compute.slurm.jobs import BATCH, job_files, job_name
 from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Session, Site
 from runbook_lib.compute.workloads import Workload
