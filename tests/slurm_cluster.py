@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runbook_lib.compute.slurm import batch_files
+from runbook_lib.compute.slurm import jobs
 
 NODES = ("node1", "node2")
 _CONF = """\
@@ -197,7 +197,7 @@ def cluster(age: int = 3600, *, urgent: bool = False, lost_after: int = 60) -> I
     folder.chmod(0o755)
     made = Cluster(folder, age, urgent, lost_after)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch_files, "INSIDE", "$HOME/checkout")  # each task has its own home
+        patch.setattr(jobs, "INSIDE", "$HOME/checkout")  # each task has its own home
         try:
             made.up()
             yield made
