@@ -32,13 +32,15 @@ class PythonProject:
         """Parse the file's text.  Raises CannotTell if it is not a project that uv manages."""
         try:
             data = tomllib.loads(text)
-            extras = dict(data["project"].get("optional-dependencies", {}))
-            return cls(extras, dict(data.get("dependency-groups", {})))
+            extras = {name: list(it) for name, it in data["project"].get("optional-dependencies", {}).items()}
+            groups = {name: list(it) for name, it in data.get("dependency-groups", {}).items()}
+            return cls(extras, groups)
         except (ValueError, RecursionError) as error:  # ValueError: also for a number of thousands of digits
             conflict = " It has conflict marks: merge the file by hand." if "<<<<<<< " in text else ""
             raise CannotTell(f"{PYPROJECT} cannot be read as TOML: {error}.{conflict}") from error
         except (KeyError, AttributeError, TypeError) as error:
-            raise CannotTell(f"{PYPROJECT} has no valid [project] table, so uv manages nothing here.") from error
+            reason = "has no valid [project] table or groups, so uv manages nothing here."
+            raise CannotTell(f"{PYPROJECT} {reason}") from error
 
     def options(self, words: tuple[str, ...], image_type: str = "dev") -> tuple[str, ...]:
         """Return the options of ``uv sync`` for names of extras and groups; options are passed on as they are.

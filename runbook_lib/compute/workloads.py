@@ -1,9 +1,8 @@
 """The tests of the recipes as workloads of a cluster: nodes, GPUs, time, script, and the parallelism of each.  Pure.
 
-A recipe lists ``products: [{test_case: [name], products: [{environment, scope, platforms, …}]}]``, and ``spec`` sets
-defaults for all rows.  Each value in a row's lists is a separate workload, except that its scopes only select it
-(``recipe_parser.py:flatten_products`` of Megatron-LM).  The script is a template: ``{name}`` represents a value of the
-row, ``{{`` and ``}}`` represent braces.
+``text.recipes.rows`` describes a recipe.  Each value in a row's lists is a separate workload, except that its scopes
+only select it (``recipe_parser.py:flatten_products`` of Megatron-LM).  The script is a template: ``{name}`` represents
+a value of the row, ``{{`` and ``}}`` represent braces.
 
 The names and rules of parallelism are those of Megatron-LM's ``arguments.py``, ``parallel_state.py`` and
 ``transformer_config.py``; the ``MODEL_ARGS`` of a ``model_config.yaml`` are that program's options, with its defaults.
@@ -105,25 +104,25 @@ def read(recipe: str, text: str) -> tuple[Workload, ...]:
 
 
 def _workloads(recipe: str, case: str, settings: Mapping[str, Any]) -> Iterator[Workload]:
-    # A key without a value, such as `n_repeat:`, has no effect.
-    keys = [key for key, value in settings.items() if key not in _NO_DIMENSION and value is not None]
+    dimensions = {}
+    for key, value in settings.items():
+        if key not in _NO_DIMENSION and value is not None:  # a key without a value, such as `n_repeat:`, has no effect
+            dimensions[str(key)] = _list(value)
     scopes = tuple(str(scope) for scope in _list(settings.get("scope")) if scope)
-    dimensions = [_list(settings[key]) for key in keys]
-    if math.prod(map(len, dimensions)) > _MAX_COMBINATIONS:
+    if math.prod(map(len, dimensions.values())) > _MAX_COMBINATIONS:
         raise CannotTell(f"{recipe}: a row of {case} has more than {_MAX_COMBINATIONS} combinations of values.")
-    for combination in itertools.product(*dimensions):
+    for combination in itertools.product(*dimensions.values()):
         values: dict[str, str] = {}
-        for key, value in zip(map(str, keys), combination, strict=True):
+        for key, value in zip(dimensions, combination, strict=True):
             if key != "script_setup" and not isinstance(value, (dict, list)):
                 values[key] = "" if value is None else str(value)
         script = values.pop("script", "")
-        nodes, gpus, limit = (
-            _whole_number(values.get(key) or default, f"{recipe}: {case} sets {key}")
-            for key, default in (("nodes", 1), ("gpus", 0), ("time_limit", TIME_LIMIT))
-        )
+        model, environment, platform = (values.get(key, "") for key in ("model", "environment", "platforms"))
+        numbers = {}
+        for key, default in (("nodes", 1), ("gpus", 0), ("time_limit", TIME_LIMIT)):
+            numbers[key] = _whole_number(values.get(key) or default, f"{recipe}: {case} sets {key}")
         yield Workload(
-            recipe, values.get("model", ""), case, values.get("environment", ""), values.get("platforms", ""), scopes,
-            nodes, gpus, limit, script, values,
+            recipe, model, case, environment, platform, scopes, **numbers, script=script, values=values
         )  # fmt: skip
 
 

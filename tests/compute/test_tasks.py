@@ -288,7 +288,7 @@ def test_the_sync_depends_on_the_place(plan: Planner, clones: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "[tool.x]", "project = 3", "[project", "<<<<<<< ours\n[project]\n", "a = " * 9,
-     "[project]\noptional-dependencies = 3"],
+     "[project]\noptional-dependencies = 3", "[project]\n[dependency-groups]\na = 5"],
 )  # fmt: skip
 def test_a_file_that_uv_does_not_manage_is_refused(text: str) -> None:
     with pytest.raises(CannotTell, match=r"pyproject\.toml"):
