@@ -30,6 +30,7 @@ from runbook_lib.golden import values as golden_values
 from runbook_lib.world.machine import environment
 from runbook_lib.world.machine.files import make_folder, write
 
+_CANNOT_TELL = 125  # the exit status of docker and podman without a container, and of `git bisect run` for skip
 _MAX_OUTPUT, _LONGEST = 4_000_000, 40  # bytes from the end of an output, characters of a number
 
 
@@ -147,6 +148,8 @@ def judge(request: BisectRequest, run: Trial, overlay: Overlay | None, folder: P
     invalid = overlays.invalidity(overlay, output) if overlay else ""
     if invalid and (not problem or status == INVALID):
         return replace(run, outcome="invalid", reason=invalid[:400])
+    if not problem and status == _CANNOT_TELL:
+        problem = f"it ended with status {status}, so no container was started, or the command cannot tell: {error}"
     # A test whose golden values drifted fails, but has measured values anyway.
     if not problem and status and request.metric == "value":
         problem = f"it failed with exit status {status}, without producing a value: {error}".removesuffix(": ")

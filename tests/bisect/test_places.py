@@ -26,6 +26,7 @@ REPORT = "runbook-overlay: nccl 2.29.7"
         ("exit", 0, [], "", None, ("value", 1.0)),
         ("exit", 1, [], "", None, ("value", 0.0)),
         ("exit", 1, [], "the node failed", None, ("lost", None)),
+        ("exit", 125, [], "", None, ("lost", None)),
         ("value lower", 0, ["1.5 s", "took 2.5e1"], "", None, ("value", 25.0)),
         ("value lower", 0, ["12", REPORT, "done"], "", None, ("value", 12.0)),
         ("value lower", 0, ["nothing"], "", None, ("lost", None)),
