@@ -68,17 +68,17 @@ class Site:
     components: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_site(named: str, env: Mapping[str, str] = os.environ) -> Site:
+def read_site(named: str) -> Site:
     """Return the site in a file, else in the one that ``RUNBOOK_SITE`` names; without either an empty one.
 
     Raises RunbookError for a file that cannot be read.
     """
-    named = named or env.get("RUNBOOK_SITE", "")
+    named = named or os.environ.get("RUNBOOK_SITE", "")
     if not named:
         return Site()
     try:
         text = read_named(Path(named).expanduser()).decode("utf-8", "replace")
-    except (OSError, ValueError) as error:  # ValueError: an impossible file name
+    except (OSError, ValueError, RuntimeError) as error:  # an impossible file name, or the home of nobody
         raise RunbookError(
             f"The site file {named!r} cannot be read: {error}.", "Correct site, or RUNBOOK_SITE."
         ) from error
@@ -96,11 +96,11 @@ def parse(text: str, origin: str) -> Site:
     image = values.get("image", "")
     if image and not image.startswith("/") and "#" not in image:  # Pyxis would pull it from Docker Hub
         image = WorkImage.parse(image).enroot_address
-    results, cache = (os.path.expanduser(str(values.get(name, "")).rstrip("/")) for name in ("results", "cache"))
+    for name in ("results", "cache"):
+        values[name] = os.path.expanduser(values.get(name, "").rstrip("/"))
     values |= {
-        "results": results, "image": image, "options": tuple(values.get("options", ())),
+        "image": image, "options": tuple(values.get("options", ())), "env": tuple(values.get("env", {}).items()),
         "mounts": tuple(tuple(mount.split(":")) for mount in values.get("mounts", ())),
-        "cache": cache, "env": tuple(values.get("env", {}).items()),
     }  # fmt: skip
     values["session"] = Session(**_of(Session, values))
     return Site(**_of(Site, values))

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from runbook_lib.compute.slurm.selection import prepare
-from runbook_lib.compute.slurm.site import SCHEMA, Session, Site, parse
+from runbook_lib.compute.slurm.site import SCHEMA, Session, Site, parse, read_site
 from runbook_lib.compute.workloads import Workload
 from runbook_lib.errors import RunbookError
 from runbook_lib.text.user_file import load_schema
@@ -90,6 +90,12 @@ def test_folders_missing_from_a_container_are_named(
 @pytest.mark.parametrize(("time", "minutes"), [("", 0), ("1:30:00", 90), ("0:00:30", 1), ("0:01:01", 2)])
 def test_a_time_limit_in_minutes_is_rounded_up(time: str, minutes: int) -> None:
     assert Session(time=time).minutes == minutes
+
+
+@pytest.mark.parametrize("named", ["~nobody-here/site.yaml", "/no/site.yaml", "a\0b"])
+def test_a_file_that_cannot_be_read_is_named(named: str) -> None:
+    with pytest.raises(RunbookError, match="cannot be read"):
+        read_site(named)
 
 
 def test_the_guides_file_is_valid() -> None:
