@@ -3,6 +3,7 @@
 import ast
 import io
 import json
+import re
 import tokenize
 from collections import defaultdict
 from pathlib import Path
@@ -71,3 +72,27 @@ def test_a_class_name_is_used_once() -> None:
                 modules[node.name].append(str(path.relative_to(LIBRARY)))
     assert len(modules) > 200
     assert {name: paths for name, paths in modules.items() if len(paths) > 1} == {}
+
+
+#: Modules that read JSON from outside, within bounds on its bytes at least.
+BOUNDED = (
+    "golden/values.py", "world/replies.py", "text/notebook_file.py", "cli/audit.py",
+    "record/run_file.py", "compute/smoke.py",
+)  # fmt: skip
+#: Modules that read what this library, or the person who runs it, has written.
+OWN = (
+    "world/github/client.py", "text/user_file.py", "golden/measure.py",
+    "golden/history.py", "record/recorder.py", "bisect/facts.py", "notebook/form_views.py",
+    "practice/forge.py", "practice/values.py", "practice/store.py", "practice/second_ci.py",
+)  # fmt: skip
+
+
+def test_archives_are_opened_by_the_parser_alone() -> None:
+    """No module unpacks elsewhere, and JSON of others is read within bounds."""
+    unpack = ("zipfile", "tarfile", "gzip", "bz2", "lzma")
+    text = {str(path.relative_to(LIBRARY)): path.read_text() for path in LIBRARY.rglob("*.py")}
+    unpackers = {name for name, it in text.items() if any(f"import {module}" in it for module in unpack)}
+    assert unpackers == {"world/transport/archives.py", "practice/evidence.py"}  # which makes some
+    users = {name for name, it in text.items() if re.search(r"\bArchive\(", it)}
+    assert users == {"failures/read_logs.py", "golden/collect.py"}
+    assert {name for name, it in text.items() if "json.load" in it} <= {*BOUNDED, *OWN}, "is it bounded?"

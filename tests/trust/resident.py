@@ -48,22 +48,14 @@ def collected(
     return collect.collect(source, golden_files)
 
 
-def golden(url: str, size: int, jobs: int = 1) -> str:
+def golden(url: str, size: int, jobs: int) -> str:
     found = collected(url, size, jobs)
     return f"{len(found.files)} golden files; {' '.join(it.sentence for it in found.problems)}"
-
-
-def golden_of_many_jobs(url: str, size: int) -> str:
-    return golden(url, size, 24)
 
 
 def cause(url: str, size: int, jobs: int = 1, transport: httpx.BaseTransport | None = None) -> str:
     asked = [JobLogs(FailedJob(f"gpt/a{it} - latest"), remote(f"{url}/1", transport), size) for it in range(jobs)]
     return read_logs.diagnose_all(asked)[0].cause
-
-
-def cause_of_many_jobs(url: str, size: int) -> str:
-    return cause(url, size, 24)
 
 
 _whole = read_logs._diagnose_folder
@@ -75,29 +67,29 @@ def _soon(asked: Any) -> Failure:
     return _whole(asked)
 
 
-def why(path: str, _: int) -> str:
+def why(path: str, *_: int) -> str:
     read_logs._diagnose_folder = _soon
     return repr(read_logs.diagnose_folder(Path(path)))
 
 
-def folder(path: str, _: int) -> str:
+def folder(path: str, *_: int) -> str:
     return read_logs.diagnose_folder(Path(path)).cause
 
 
-def github(url: str, _: int) -> str:
+def github(url: str, *_: int) -> str:
     with GitHub("o/r", {"GITHUB_TOKEN": "x", "GITHUB_API_URL": url}) as client:
         return str(len(client.comments(1)))
 
 
-def gitlab(url: str, _: int) -> str:
+def gitlab(url: str, *_: int) -> str:
     return str(GitLab({"GITLAB_URL": url, "GITLAB_TOKEN": "x", "GITLAB_PROJECT": "a/b"}).jobs(1))
 
 
-def gitlab_project(url: str, _: int) -> str:
+def gitlab_project(url: str, *_: int) -> str:
     return str(GitLab({"GITLAB_URL": url, "GITLAB_TOKEN": "x", "GITLAB_PROJECT": "a/b"}).pipeline(1))
 
 
-def registry(url: str, _: int) -> str:
+def registry(url: str, *_: int) -> str:
     env = {"RUNBOOK_REGISTRY": url}
     with OciRegistry(ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3"), env) as client:
         return str(len(client.tags()))
@@ -109,11 +101,11 @@ def _memory(name: str) -> int:
     return int(found[1]) * 1024
 
 
-def main(what: str, address: str, size: int) -> None:
+def main(what: str, address: str, size: int, jobs: int) -> None:
     """Do it, and print that."""
     before = _memory("VmRSS")
     try:
-        reported = globals()[what](address, size)
+        reported = globals()[what](address, size, jobs)
     except RunbookError as error:
         reported = f"{type(error).__name__}: {error}"
     print(_memory("VmHWM") - before + resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)

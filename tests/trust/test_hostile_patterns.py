@@ -71,12 +71,9 @@ WHOLE: dict[str, Callable[[str], object]] = {
 }
 REPEATED = [
     "a", " ", "\n", "/", "@", "-", "`", "*", "<", "<a ", "<!--", "<!-- >", "<![CDATA[", "<![if ]>", "</a ",
-    "<a b='", "<script>", "</", "<a>", "<?", "&", "\x1b[31m", "\x1b]", "\u200b", "eyJ",
-    "eyJaaaaaaaaaaa.",
-    "-----BEGIN PRIVATE KEY-----", "-----END ", "password=", '"token": "a', "curl -u a", "Cookie: a=", "://a",
-    "postgres://",
-    "AKIA", "NAME=${{", "NAME=${{||", "M" * 24 + ".", "A" * 64 + "\n", "aGk6", "sig=", "/ok to ", "[skip",
-    "http://", "0", "\\",
+    "<a b='", "<script>", "</", "<a>", "<?", "&", "\x1b[31m", "\x1b]", "\u200b", "eyJ", "eyJaaaaaaaaaaa.", "0", "[skip",
+    "-----BEGIN PRIVATE KEY-----", "-----END ", "password=", '"token": "a', "curl -u a", "Cookie: a=", "://a", "http://",
+    "postgres://", "AKIA", "NAME=${{", "NAME=${{||", "M" * 24 + ".", "A" * 64 + "\n", "aGk6", "sig=", "/ok to ", "\\",
 ]  # fmt: skip
 
 

@@ -49,21 +49,12 @@ def both(*more: tuple[str, bytes]) -> bytes:
     return zipped((GOLDEN, VALUES), (LOG, CAUSE), *more)
 
 
-def poked(offset: int, value: bytes, *, local: int | None = None) -> bytes:
-    """A zip of both files with other bytes in every entry of its directory, and at ``local`` of each own header."""
+def poked(*changes: tuple[bytes, int, bytes]) -> bytes:
+    """A zip of both files with other bytes behind each such signature."""
     data = bytearray(both())
-    for found in re.finditer(rb"PK\x01\x02", bytes(data)):
-        data[found.start() + offset : found.start() + offset + len(value)] = value
-    if local is not None:
-        for found in re.finditer(rb"PK\x03\x04", bytes(data)):
-            data[found.start() + local : found.start() + local + len(value)] = value
-    return bytes(data)
-
-
-def end(offset: int, value: bytes) -> bytes:
-    data = bytearray(both())
-    at = data.rindex(b"PK\x05\x06") + offset
-    data[at : at + len(value)] = value
+    for signature, offset, value in changes:
+        for found in re.finditer(signature, bytes(data)):
+            data[found.start() + offset : found.start() + offset + len(value)] = value
     return bytes(data)
 
 
@@ -86,6 +77,8 @@ def overlapping(count: int, size: int) -> bytes:
     return buffer.getvalue()
 
 
+#: Signatures: of an entry of the directory, a member's own header, and the end of the directory.
+ENTRY, OWN, END = rb"PK\x01\x02", rb"PK\x03\x04", rb"PK\x05\x06"
 SHORT = (100).to_bytes(4, "little")
 ZIP64 = struct.pack("<HHQQQ", 1, 24, 2**60, 2**60, 2**40)
 ARCHIVES: dict[str, Callable[[], bytes]] = {
@@ -97,17 +90,17 @@ ARCHIVES: dict[str, Callable[[], bytes]] = {
     "twice": lambda: both((GOLDEN, b"{}"), (LOG, b"")),
     "overlapping": lambda: overlapping(200, 2 * 2**20),
     "overlapping a little": lambda: overlapping(2, 1000),
-    "encrypted": lambda: poked(8, b"\x01\x00", local=6),
-    "unknown compression": lambda: poked(10, b"\x63\x00", local=8),
-    "crc": lambda: poked(16, b"\0\0\0\0"),
-    "size too small": lambda: poked(24, b"\x01\0\0\0"),
-    "size beyond 4 GB": lambda: poked(24, b"\xfe\xff\xff\xff"),
-    "place": lambda: poked(42, SHORT),
+    "encrypted": lambda: poked((ENTRY, 8, b"\x01\x00"), (OWN, 6, b"\x01\x00")),
+    "unknown compression": lambda: poked((ENTRY, 10, b"\x63\x00"), (OWN, 8, b"\x63\x00")),
+    "crc": lambda: poked((ENTRY, 16, b"\0\0\0\0")),
+    "size too small": lambda: poked((ENTRY, 24, b"\x01\0\0\0")),
+    "size beyond 4 GB": lambda: poked((ENTRY, 24, b"\xfe\xff\xff\xff")),
+    "place": lambda: poked((ENTRY, 42, SHORT)),
     "zip64 that lies": lambda: zipped((GOLDEN, VALUES), (LOG, CAUSE), change=lambda it: setattr(it, "extra", ZIP64)),
     "name in another field": lambda: zipped((GOLDEN, VALUES), change=lambda it: setattr(
         it, "extra", struct.pack("<HHBI", 0x7075, 12, 1, 0) + b"../a.js")),
-    "size of the directory": lambda: end(12, b"\xff\xff\xff\x7f"),
-    "an archive in the last comment": lambda: end(20, len(both()).to_bytes(2, "little")) + both(),
+    "size of the directory": lambda: poked((END, 12, b"\xff\xff\xff\x7f")),
+    "an archive in the last comment": lambda: poked((END, 20, len(both()).to_bytes(2, "little"))) + both(),
     "before it": lambda: b"#!/bin/sh\n" * 100 + both(),
     "cut": lambda: both()[:-30],
     "lengths of its own header": lambda: (lambda it: it[:26] + b"\xff\xff\xff\xff" + it[30:])(both()),

@@ -224,11 +224,7 @@ def test_an_answer_that_repeats_the_token_is_searched_too(status: int) -> None:
             assert token not in str(told.value)
 
 
-SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
-    "a whole bump": whole,
-    "remotes": remotes,
-    "a crash": crash,
-}
+SCENARIOS: Mapping[str, Callable[[Bench], None]] = {"a whole bump": whole, "remotes": remotes, "a crash": crash}
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
