@@ -17,7 +17,7 @@ from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.conditions.forge import login_of, wait_for_head
 from runbook_lib.world.git.checkout import Checkout, slug_of
 from runbook_lib.world.github.ci_status import CiStatus, branch_of, choose, judge, labels_at, wrong_tests
-from runbook_lib.world.github.copy_pr_bot import command, commands, complaint, refusals
+from runbook_lib.world.github.copy_pr_bot import command, commands, complaint, is_refused
 from runbook_lib.world.github.models import Comment, LabelEvent, Pull, WorkflowJob, WorkflowRun
 from runbook_lib.world.ports import Forge
 
@@ -156,7 +156,7 @@ def read_state(branch: BumpBranch, github: Forge | None, records: Path | None = 
         if pull := find_pull(github, bump, state.head_name):
             pull = wait_for_head(github, pull.number, None)
             comments = github.comments(pull.number)
-            refused = bool(refusals(comments, pull.head_sha)) or github.deployment_failed(pull.head_sha)
+            refused = is_refused(comments, pull.head_sha) or github.deployment_failed(pull.head_sha)
             state = replace(
                 state, pull=pull, comments=comments, labellings=github.labellings(pull.number),
                 behind=github.behind(pull.base_ref, pull.head_sha), me=login_of(github), refused=refused,
@@ -188,7 +188,7 @@ def read_progress(state: PullRequestState, pull: Pull, github: Forge) -> CiStatu
     if current.state in ("passed", "useless"):
         return current
     comments = github.comments(pull.number)
-    if refusals(comments, head) or (current.state in ("none", "failed") and github.deployment_failed(head)):
+    if is_refused(comments, head) or (current.state in ("none", "failed") and github.deployment_failed(head)):
         return replace(
             current, state="refused", sentence=f"waiting for another commit: copy-pr-bot could not deploy {head[:10]}",
             next=Next.run(notebooks.RUN_CI, "Push an empty commit, and authorize CI for it:"),

@@ -138,7 +138,7 @@ def test_a_refused_deployment_gets_another_commit(opened: World) -> None:
 
 
 def test_a_refused_deployment_is_seen_without_a_comment(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bump_pull, "refusals", lambda *_: ())
+    monkeypatch.setattr(bump_pull, "is_refused", lambda *_: False)
     opened.forge.refuse_deployment()
     run_ci(opened)
     opened.now[0] += 100

@@ -13,7 +13,7 @@ from forging import World, world
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice.store import scripted
 from runbook_lib.world.github.ci_status import on_base
-from runbook_lib.world.github.copy_pr_bot import complaint, refusals
+from runbook_lib.world.github.copy_pr_bot import complaint, is_refused
 from runbook_lib.world.github.errors import NotAllowed
 from runbook_lib.world.ports import Forge
 from runbook_lib.world.transport.archives import MissingFile
@@ -229,7 +229,7 @@ def test_a_refused_deployment_belongs_to_its_commit(at: World, forge: Forge) -> 
     forge.comment(10, f"/ok to test {sha}")
     at.later()
     assert forge.deployment_failed(sha)
-    assert len(refusals(forge.comments(10), sha)) == 1
+    assert is_refused(forge.comments(10), sha)
     assert [run.conclusion for run in forge.runs(head_sha=sha)] == ["failure"]
     second = at.push()
     forge.comment(10, f"/ok to test {second}")

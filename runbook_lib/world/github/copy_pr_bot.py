@@ -16,7 +16,8 @@ _LOGIN = "copy-pr-bot[bot]"
 _COMMAND = re.compile(r"/ok(?:ay)? to test[^\S\n]{1,9}(?P<commit>[0-9a-f]{40}(?:[0-9a-f]{24})?)")
 _REFUSAL = "had a problem deploying to test"
 _COMPLAINT = re.compile(r"(?:@(?P<to>[\w-]{1,60}), there was an )?error processing your request: `?(?P<code>E\d{1,9})")
-_COMMIT = re.compile(r"\b[0-9a-f]{7,40}\b")
+# Digits alone are the number of a run.
+_COMMIT = re.compile(r"\b(?![0-9]+\b)[0-9a-f]{7,40}\b")
 
 
 def command(head: str) -> str:
@@ -37,12 +38,11 @@ def commands(comments: Sequence[Comment], head: str, me: str = "") -> tuple[Comm
     return tuple(valid)
 
 
-def refusals(comments: Sequence[Comment], head: str = "") -> tuple[Comment, ...]:
-    """Return the bot's answers that it could not deploy a commit to the environment ``test``: of ``head``, else of any.
+def is_refused(comments: Sequence[Comment], head: str) -> bool:
+    """Return True if the bot answered that it could not deploy a commit to the environment ``test``.
 
     A reply without a commit refers to the last commit authorized before it.
     """
-    refused: list[Comment] = []
     last = ""
     for comment in comments:
         if commit := _commit_of(comment):
@@ -50,9 +50,9 @@ def refusals(comments: Sequence[Comment], head: str = "") -> tuple[Comment, ...]
         elif _is_bot(comment) and _REFUSAL in comment.body:
             named = _COMMIT.search(comment.body)
             commit = named[0] if named else last
-            if not head or (commit and head.startswith(commit)):
-                refused.append(comment)
-    return tuple(refused)
+            if commit and head.startswith(commit):
+                return True
+    return False
 
 
 def complaint(comments: Sequence[Comment], head: str, me: str = "") -> str:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from runbook_lib.world.github.ci_status import WORKFLOW, choose, judge, labels_at, wrong_tests
-from runbook_lib.world.github.copy_pr_bot import commands, complaint, refusals
+from runbook_lib.world.github.copy_pr_bot import commands, complaint, is_refused
 from runbook_lib.world.github.models import Comment, LabelEvent, WorkflowJob, WorkflowRun
 
 NOON = datetime(2026, 4, 1, 12, tzinfo=UTC)
@@ -127,13 +127,14 @@ REFUSED = "bot: had a problem deploying to test"
         ((f"/ok to test {HEAD}", REFUSED), 1),
         ((f"/ok to test {HEAD}", f"{REFUSED} (commit {HEAD})"), 1),
         ((f"/ok to test {HEAD}", f"{REFUSED} (commit {OTHER})"), 0),
+        ((f"/ok to test {HEAD}", f"{REFUSED}: https://github.com/o/r/actions/runs/12345678901"), 1),
         ((f"/ok to test {OTHER}", REFUSED, f"/ok to test {HEAD}"), 0),
         ((REFUSED, f"/ok to test {HEAD}"), 0),
         ((f"/ok to test {HEAD}", REFUSED.removeprefix("bot: ")), 0),
     ],
 )
 def test_whose_deployment_was_refused(bodies: tuple[str, ...], refused: int) -> None:
-    assert len(refusals(say(*bodies), HEAD)) == refused
+    assert is_refused(say(*bodies), HEAD) == refused
 
 
 def test_complaints_of_the_bot() -> None:
@@ -147,7 +148,8 @@ def test_complaints_of_the_bot() -> None:
 @pytest.mark.parametrize("association", ["NONE", "CONTRIBUTOR", "FIRST_TIMER", "MANNEQUIN", "", "owner"])
 def test_a_strangers_command_is_none(association: str) -> None:
     theirs = say(f"/ok to test {HEAD}", REFUSED, association=association)
-    assert commands(theirs, HEAD) == refusals(theirs, HEAD) == ()
+    assert commands(theirs, HEAD) == ()
+    assert not is_refused(theirs, HEAD)
     assert commands(theirs, HEAD, "somebody") == ()
     assert commands(theirs, HEAD, "anna") == (theirs[0],)  # the account of our own token
 
@@ -165,7 +167,7 @@ def test_only_the_bots_own_account_answers(login: str, bot: bool) -> None:
     command = said(1, "anna", f"/ok to test {HEAD}", "MEMBER")
     for body in (REFUSED, "@anna, there was an error processing your request: `E3`"):
         answer = said(2, login, body, "MEMBER", bot=bot)
-        assert refusals([command, answer], HEAD) == ()
+        assert not is_refused([command, answer], HEAD)
         assert complaint([command, answer], HEAD) == ""
         assert commands([command, answer], HEAD) == (command,)
 
