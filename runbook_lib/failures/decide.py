@@ -21,8 +21,8 @@ from runbook_lib.failures.quarantine_survey import PassingRuns, passing_runs, sh
 from runbook_lib.failures.quarantines import GatingFiles
 from runbook_lib.golden import bisect_offer, ci_runs, comparison
 from runbook_lib.golden.bisect_offer import ImageSearches
+from runbook_lib.golden.ci_runs import ChosenRun
 from runbook_lib.golden.collect import CollectionProblem
-from runbook_lib.golden.run_choice import ChosenRun
 from runbook_lib.model import Question
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text import edits
@@ -90,7 +90,7 @@ def triage(run: ChosenRun) -> Triage:
     files = quarantines.files_of(run.branch, targets)
     if run.bump.repository.tests.scripts:  # which has neither golden values nor recipes
         return Triage(run, jobs, run.failed, files=files)
-    values = comparison.read(run, report=lambda _: None).judge(on_branch=True)
+    values = comparison.read(run, run.source, report=lambda _: None).judge(on_branch=True)
     unread = tuple(problem for problem in values.unavailable if problem.job in values.undecided)
     # Refreshed values cannot explain a resumed run that differs from its first run.
     resumed = Counter(job.failure.job for job in jobs if job.failure.kind == "resume mismatch")

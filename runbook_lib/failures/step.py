@@ -17,8 +17,8 @@ from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.failures.quarantine_change import QuarantineChange, QuarantineCommitted
 from runbook_lib.failures.quarantine_survey import PassingRuns, QuarantineSurvey
 from runbook_lib.failures.quarantines import LeftOut
-from runbook_lib.golden import bisect_offer, run_choice
-from runbook_lib.golden.run_choice import ChosenRun
+from runbook_lib.golden import bisect_offer, ci_runs
+from runbook_lib.golden.ci_runs import ChosenRun
 from runbook_lib.model import Condition, Outcome, Plan, Round
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text import edits
@@ -70,7 +70,7 @@ class BrokenTests:
 
     def _look_failures(self, world: World, branch: BumpBranch) -> RunFailures:
         state = bump_pull.read_state(branch, world.github, records=world.records)
-        triaged = decide.triage(run_choice.choose_run(state, run_id=self.run_id, source=self.source))
+        triaged = decide.triage(ci_runs.choose_run(state, run_id=self.run_id, source=self.source))
         searches = bisect_offer.look_searches(branch, world.records)
         return decide.decide(triaged, searches)
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.failures.failed_jobs import DiagnosedJob
-from runbook_lib.golden.run_choice import ChosenRun
+from runbook_lib.golden.ci_runs import ChosenRun
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.markdown import render, unlinked
 from runbook_lib.text.recipes.quarantine import BROKEN

@@ -6,16 +6,14 @@ is lower by TOLERANCE_PCT or higher by UPPER_TOLERANCE_PCT, and a latency that i
 ratio for each case (its ``__main__.py``).
 """
 
-import contextlib
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runbook_lib.errors import CannotTell
+from runbook_lib.golden.ci_rules import load_settings
 from runbook_lib.golden.values import BadGoldenFile, load
-from runbook_lib.text import yaml_spans
 
 _THROUGHPUT = "throughput_tok_per_sec"
 _METRICS = frozenset({
@@ -71,10 +69,7 @@ def _collect(data: Mapping[str, Any], place: str, found: dict[str, float | str])
 
 def compare(old: Baseline, new: Baseline, config: str | None) -> BaselineChange:
     """Compare two versions of a baseline like CI; ``config`` is the test's ``model_config.yaml``, if it has one."""
-    options: Any = None
-    with contextlib.suppress(CannotTell):
-        options = yaml_spans.load(config or "")
-    options = options if isinstance(options, dict) else {}
+    options = load_settings(config)
     compared = options.get("METRICS")
     metrics = set(map(str, compared)) if isinstance(compared, list) and compared else _METRICS
     costs, ci, settings = {}, {}, {}

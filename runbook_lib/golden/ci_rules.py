@@ -48,11 +48,9 @@ class ComparisonConfig:
 
     @classmethod
     def parse(cls, text: str | None, golden: GoldenValues | None = None) -> "ComparisonConfig":
-        """Parse the YAML text.  If it contains no mapping, the format of the golden file determines the kind."""
-        data = None
-        with contextlib.suppress(CannotTell):
-            data = yaml_spans.load(text or "")
-        if not isinstance(data, dict):
+        """Parse the YAML text.  If it has no settings, the format of the golden file determines the kind."""
+        data = load_settings(text)
+        if not data:
             if golden is not None and golden.requests:
                 return cls("inference", metrics=_INFERENCE_METRICS, known=False)
             return cls(known=False)
@@ -69,6 +67,14 @@ class ComparisonConfig:
             deterministic="1" not in [str(variables.get(name)) for name in _NONDETERMINISTIC],
             start_step=int(start) if re.fullmatch("[0-9]{1,9}", start) else 1,
         )
+
+
+def load_settings(text: str | None) -> dict[str, Any]:
+    """Return the settings of a ``model_config.yaml``, none if it is missing or cannot be read."""
+    data = None
+    with contextlib.suppress(CannotTell):
+        data = yaml_spans.load(text or "")
+    return data if isinstance(data, dict) else {}
 
 
 def ci_failures(old: GoldenValues, new: GoldenValues, config: ComparisonConfig) -> frozenset[str]:

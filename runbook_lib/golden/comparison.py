@@ -6,21 +6,21 @@ Files already refreshed on the branch are not refreshed again.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from runbook_lib.decisions import Decisions
 from runbook_lib.golden import baselines, history, table
 from runbook_lib.golden import collect as artifacts
 from runbook_lib.golden.bisect_offer import ImageSearches, look_searches
+from runbook_lib.golden.ci_runs import ChosenRun
 from runbook_lib.golden.collect import CollectionProblem, GoldenCollection, GoldenSource
 from runbook_lib.golden.coverage import Coverage, golden_files
 from runbook_lib.golden.coverage import coverage as coverage_of
 from runbook_lib.golden.diff import LINT
 from runbook_lib.golden.form import examine
 from runbook_lib.golden.history import GoldenHistory
-from runbook_lib.golden.judge import NO_HISTORY, Verdicts
-from runbook_lib.golden.run_choice import ChosenRun
+from runbook_lib.golden.judge import Verdicts
 from runbook_lib.golden.table import GoldenTable
 from runbook_lib.record import archive
 from runbook_lib.text.edits import Edit
@@ -50,14 +50,14 @@ class GoldenReadings:
     """
 
     ci_run: ChosenRun
-    collection: GoldenCollection = field(default_factory=lambda: GoldenCollection((), ()))
-    table: GoldenTable = field(default_factory=GoldenTable)
-    history: GoldenHistory = NO_HISTORY
-    rejected: frozenset[str] = frozenset()
-    coverage: tuple[Coverage, ...] = ()
-    warnings: tuple[str, ...] = ()
-    image: str = ""
-    searches: ImageSearches = field(default_factory=ImageSearches)
+    collection: GoldenCollection
+    table: GoldenTable
+    history: GoldenHistory
+    rejected: frozenset[str]
+    coverage: tuple[Coverage, ...]
+    warnings: tuple[str, ...]
+    image: str
+    searches: ImageSearches
 
     def judge(self, *, on_branch: bool = False) -> "GoldenComparison":
         """Judge the golden files, once, and apply the bump's decisions.
@@ -112,11 +112,9 @@ class GoldenComparison:
         return {(file.job, file.artifact) for file in measured if short_name(file.path) in files}
 
 
-def read(ci_run: ChosenRun, *, report: Callable[[str], object] = print) -> GoldenReadings:
+def read(ci_run: ChosenRun, source: GoldenSource, *, report: Callable[[str], object] = print) -> GoldenReadings:
     """Read the golden files of the run's failed jobs, and those that they are compared with.  Reports its progress."""
-    branch, source = ci_run.branch, ci_run.source
-    if source is None:
-        return GoldenReadings(ci_run)
+    branch = ci_run.branch
     paths = _list_paths(branch)
     known = _golden_paths(paths)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from runbook_lib.decisions import DANGERS, DIVERGENCE, LOST, SLOWER, Decision
-from runbook_lib.golden.form import STOPPED, Judgement, ReviewReason, Verdict, examine
+from runbook_lib.golden.form import STOPPED, Judgement, ReviewReason, Verdict
 from runbook_lib.golden.groups import (
     LOSS,
     SHIFT_LIMIT,
@@ -98,13 +98,6 @@ class Verdicts:
     def open(self) -> bool:
         """Return True if a person, or another run, must decide something."""
         return bool(self.blocked)
-
-
-def judge(
-    file: str, old: str | bytes | None, new: str | bytes | None, config: str | None = None, *, lint: bool = False
-) -> Judgement:
-    """Judge one file alone and without a history; the parameters are those of ``examine``."""
-    return judge_all([examine(file, old, new, config, lint=lint)]).judgements[0]
 
 
 def judge_all(examined: Iterable[Judgement], history: GoldenHistory = NO_HISTORY, *, attempt: int = 1) -> Verdicts:

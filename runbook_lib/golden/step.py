@@ -13,9 +13,9 @@ from typing import ClassVar
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.golden import comparison, questions, summary, table
+from runbook_lib.golden.ci_runs import ChosenRun, choose_run
 from runbook_lib.golden.comparison import GoldenComparison, GoldenReadings
 from runbook_lib.golden.coverage import coverage_rows
-from runbook_lib.golden.run_choice import ChosenRun, choose_run
 from runbook_lib.model import Condition, Outcome, Plan, Round
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.edits import diff
@@ -43,27 +43,26 @@ class GoldenStep:
 
     NAME: ClassVar[str] = notebooks.GOLDEN_VALUES
 
-    def look(self, world: World, bump: Bump) -> GoldenReadings:
-        """Choose the run, and read its golden files and those on the branch.
+    def look(self, world: World, bump: Bump) -> GoldenReadings | ChosenRun:
+        """Choose the run, and read its golden files and those on the branch; only the choice if there is no run.
 
         Raises Refused for a decision that names no golden file, and for an unrelated run.
         """
         state = read_state(look_branch(world, bump), world.github, records=world.records)
         run = choose_run(state, run_id=self.run_id, source=self.source)
         comparison.require_known(run.branch, bump.decisions)
-        return comparison.read(run)
+        return comparison.read(run, run.source) if run.source else run
 
-    def plan(self, facts: GoldenReadings, bump: Bump) -> Plan[World]:
+    def plan(self, facts: GoldenReadings | ChosenRun, bump: Bump) -> Plan[World]:
         """Plan the refresh: what drifted within tolerance is committed, and what did not is asked.
 
         Raises Refused for a decision on a group that is not held back, and for somebody else's branch.
         """
-        run = facts.ci_run
         if bump.tag and (reason := bump.repository.inapplicable(notebooks.GOLDEN_VALUES)):
             return Plan(Outcome(reason), (display.note(reason),))
-        if run.source is None:
-            done, waiting = run.without_run("Nothing to refresh")
-            return Plan(done, (run.show(),), waiting=waiting)
+        if isinstance(facts, ChosenRun):
+            done, waiting = facts.without_run("Nothing to refresh")
+            return Plan(done, (facts.show(),), waiting=waiting)
         values = facts.judge()
         table.require_met(bump.decisions, values.verdicts)
         asked, drawings = questions.questions(values)

@@ -29,11 +29,11 @@ class GoldenTable:
     configurations for comparing them.  ``lint``: the repository's lint refuses every NaN.  ``renamed`` are old names.
     """
 
-    base: Mapping[str, str | None] = field(default_factory=dict)
-    branch: Mapping[str, str | None] = field(default_factory=dict)
-    measured: Mapping[str, str] = field(default_factory=dict)
-    configs: Mapping[str, str | None] = field(default_factory=dict)
-    lint: bool = False
+    base: Mapping[str, str | None]
+    branch: Mapping[str, str | None]
+    measured: Mapping[str, str]
+    configs: Mapping[str, str | None]
+    lint: bool
     renamed: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -20,6 +20,7 @@ from runbook_lib.bump import push_round, ready
 from runbook_lib.bump.run_ci import RunCi
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import groups, step
+from runbook_lib.golden.ci_runs import ChosenRun
 from runbook_lib.golden.comparison import GoldenComparison, GoldenReadings
 from runbook_lib.golden.step import GoldenStep
 from runbook_lib.model import Plan, Round
@@ -47,21 +48,21 @@ class Ran:
     """A run of step 5: what it read and planned."""
 
     step: GoldenStep
-    facts: GoldenReadings | None = None
+    facts: GoldenReadings | ChosenRun | None = None
     planned: Plan[Any] | None = None
     bump: Bump | None = None
 
-    def look(self, world: Any, bump: Bump) -> GoldenReadings:
+    def look(self, world: Any, bump: Bump) -> GoldenReadings | ChosenRun:
         self.facts = self.step.look(world, bump)
         return self.facts
 
-    def plan(self, facts: GoldenReadings, bump: Bump) -> Plan[Any]:
+    def plan(self, facts: GoldenReadings | ChosenRun, bump: Bump) -> Plan[Any]:
         self.bump, self.planned = bump, self.step.plan(facts, bump)
         return self.planned
 
     @cached_property
     def values(self) -> GoldenComparison:
-        assert self.facts
+        assert isinstance(self.facts, GoldenReadings)
         return self.facts.judge()
 
     @property

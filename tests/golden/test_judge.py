@@ -4,7 +4,8 @@ import math
 import pytest
 
 from runbook_lib.golden.ci_rules import ComparisonConfig, approximately_equal, ci_failures
-from runbook_lib.golden.judge import judge
+from runbook_lib.golden.form import examine
+from runbook_lib.golden.judge import judge_all
 from runbook_lib.golden.measure import measure
 from runbook_lib.golden.values import parse
 
@@ -12,6 +13,10 @@ FILE = "gpt/case/golden_values_dev_dgx_h100.json"
 N = 50
 LOOSE = "METRICS: [lm loss]\nENV_VARS: {NON_DETERMINSTIC_RESULTS: 1}"
 INFERENCE, RL = "MODE: inference\nMETRICS: ", "MODE: rl\nMETRICS: "
+
+
+def judge(file, old, new, **more):
+    return judge_all([examine(file, old, new, **more)]).judgements[0]
 
 
 def series(metric="lm loss", values=None, **more):

@@ -9,7 +9,8 @@ import pytest
 from runbook_lib.golden import baselines, history, summary
 from runbook_lib.golden.coverage import GITHUB, coverage, golden_files
 from runbook_lib.golden.diff import GoldenFiles, compare, of_revision
-from runbook_lib.golden.judge import judge
+from runbook_lib.golden.form import examine
+from runbook_lib.golden.judge import judge_all
 from runbook_lib.golden.values import BadGoldenFile, parse
 from runbook_lib.text.recipes.file_names import has_values, is_baseline, path_of
 from runbook_lib.text.recipes.rows import problems, read_all
@@ -160,7 +161,7 @@ def test_only_real_nan_is_refused_over_the_whole_history(megatron_lm):
                 pairs.append((commit, path, old, new))
     contents = read_objects(megatron_lm, sorted({name for pair in pairs for name in pair[2:]} - {"0" * 40}), 2**23)
     for commit, path, old, new in pairs:
-        judgement = judge(path, contents.get(old), contents[new])
+        (judgement,) = judge_all([examine(path, contents.get(old), contents[new])]).judgements
         marked += any("was not observed" in note for note in judgement.notes)
         if judgement.verdict == "refused" and "NaN" in judgement.reasons[0].sentence:
             refused.add((commit[:10], path.split("/")[-2]))

@@ -14,8 +14,8 @@ from runbook_lib.failures import read_logs
 from runbook_lib.failures.failure import FailedJob, Failure
 from runbook_lib.failures.patterns import FailureKind
 from runbook_lib.golden import values as golden
-from runbook_lib.golden.form import Judgement
-from runbook_lib.golden.judge import judge
+from runbook_lib.golden.form import Judgement, examine
+from runbook_lib.golden.judge import judge_all
 from runbook_lib.text.lists import shorten
 from runbook_lib.text.recipes.file_names import GoldenFileName
 
@@ -114,7 +114,8 @@ def _golden_values(job: SlurmJob) -> tuple[tuple[Judgement, ...], set[str]]:
         written.add(file.file)
         if file.environment == test.environment:
             name = f"{test.model}/{test.case}/{file.file}"
-            judgements.append(judge(name, entry.golden.get(file.file), text, entry.config))
+            examined = examine(name, entry.golden.get(file.file), text, entry.config)
+            judgements += judge_all([examined]).judgements  # alone, without a history
     return tuple(judgements), written
 
 

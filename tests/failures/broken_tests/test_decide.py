@@ -25,7 +25,7 @@ from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.failures.failure import Failure
 from runbook_lib.failures.patterns import FailureKind
 from runbook_lib.failures.step import BrokenTestFacts, BrokenTests
-from runbook_lib.golden import run_choice
+from runbook_lib.golden import ci_runs
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.practice.runs import PracticeRefusal, StoredFile
@@ -429,7 +429,7 @@ def test_the_jobs_of_a_pipeline_are_compared_with_that_of_the_base_commit(
     with gitlab_project.served(replies, REPOSITORY) as project:
         project.configure(monkeypatch)
         state = bump_pull.read_state(branch, at.github())
-        diagnosed = decide.triage(run_choice.choose_run(state, source="gitlab")).jobs
+        diagnosed = decide.triage(ci_runs.choose_run(state, source="gitlab")).jobs
     results = {(job.test, job.platform): job.on_base for job in diagnosed}
     assert {test for (test, _), result in results.items() if result.state == "failing"} == {f"moe/{MEMORY}"}
     new = results[f"gpt/{HANG}", "dgx_h100"]
