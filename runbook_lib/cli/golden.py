@@ -41,7 +41,7 @@ def diff(old: str, new: str, repo: str, up_to: str, markdown: bool) -> Answer:
         )
     verdicts = comparison.compare(before, after, _history(old, repo, up_to))
     text = summary.markdown(verdicts).rstrip("\n")
-    return Answer(int(verdicts.open), comparison.as_json(verdicts), [text if markdown else plain(text)])
+    return Answer(int(bool(verdicts.blocked)), comparison.as_json(verdicts), [text if markdown else plain(text)])
 
 
 def _history(old: str, repo: str, up_to: str) -> GoldenHistory:

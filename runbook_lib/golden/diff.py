@@ -122,7 +122,7 @@ def _separate(contents: Mapping[str, str], *, lint: bool) -> GoldenFiles:
 def as_json(verdicts: Verdicts) -> dict[str, object]:
     """Return the outcome, the decisions on groups, each changed file, and all measures."""
     outcome = "unchanged"
-    if verdicts.open:
+    if verdicts.blocked:
         outcome = "held back"
     elif any(judgement.verdict == "refresh" for judgement in verdicts.judgements):
         outcome = "refresh"

@@ -100,7 +100,7 @@ def examine(
     try:
         if not isinstance(after, GoldenValues):
             return _compare_baselines(file, None if old is None else baselines.parse(old), after, config)
-        before = GoldenValues(blank=True) if old is None else parse(old)
+        before = parse(old or "")
     except BadGoldenFile as error:
         sentence = f"the old file cannot be read, so there is nothing to compare with: {error}"
         before, judgement = GoldenValues(), Judgement(file, "held back", (ReviewReason("", sentence),))

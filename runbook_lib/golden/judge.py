@@ -94,11 +94,6 @@ class Verdicts:
         accepted += [(group.id, self.danger(group), group.accepted) for group in self.groups if group.accepted]
         return tuple(f"{name}, a {DANGERS[danger]} ({reason})" for name, danger, reason in accepted if danger)
 
-    @property
-    def open(self) -> bool:
-        """Return True if a person, or another run, must decide something."""
-        return bool(self.blocked)
-
 
 def judge_all(examined: Iterable[Judgement], history: GoldenHistory = NO_HISTORY, *, attempt: int = 1) -> Verdicts:
     """Judge the values of files whose form was examined; the history is that of the old revision.

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 _OLD, _NEW, _INK, _GRID, _PAPER = "#0072b2", "#d55e00", "#24292f", "#dddddd", "#fffffe"
 #: The same colours on a dark page.
 _DARK = {_OLD: "#56b4e9", _NEW: "#ff9e4a", _INK: "#e6edf3", _GRID: "#444c56", _PAPER: "none"}
+_STYLE: Mapping[str, object] = {
+    "figure.facecolor": _PAPER, "axes.facecolor": "none", "axes.spines.top": False, "axes.spines.right": False,
+    "axes.edgecolor": _INK, "axes.labelcolor": _INK, "xtick.color": _INK, "ytick.color": _INK,
+    "xtick.labelsize": 9, "ytick.labelsize": 9, "axes.grid": True, "grid.color": _GRID, "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+}  # fmt: skip
 _GIB = 2.0**30
 _LARGEST = 1e100
 #: The units of metrics, by name or first word.
@@ -85,19 +91,14 @@ def _test_name(file: str) -> str:
 
 
 def _figure(width: float, height: float) -> "tuple[Figure, Axes]":
+    import matplotlib as mpl
+
     # Without pyplot, which keeps every figure alive and needs a display.
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained", facecolor=_PAPER)
-    axes = figure.add_subplot(facecolor="none")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(_INK)
-    axes.tick_params(colors=_INK, which="both", labelsize=9)
-    axes.xaxis.label.set_color(_INK)
-    axes.yaxis.label.set_color(_INK)
-    axes.grid(visible=True, color=_GRID, linewidth=0.6)
-    axes.set_axisbelow(True)
-    return figure, axes
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        return figure, figure.add_subplot()
 
 
 def _svg(figure: "Figure", description: str) -> Picture:

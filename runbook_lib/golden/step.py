@@ -116,7 +116,7 @@ def _waiting(values: GoldenComparison, bump: Bump) -> Outcome | None:
     run = values.readings.ci_run
     if run.source and run.source.unusable and not run.named:
         return Outcome(f"waiting for a run with values: {run.source.unusable}", Next.run(notebooks.BROKEN_TESTS))
-    if values.verdicts.open:
+    if values.verdicts.blocked:
         return Outcome(f"waiting for a person: {_held_back(values)}", _next(values, bump))
     if values.undecided and bump.tag:
         names = ", ".join(values.undecided[:6])

@@ -57,7 +57,7 @@ def test_a_change_beyond_cis_rules_asks_one_question(
     verdicts = judged({name: old}, {name: new}, config)
     assert [group.id for group in verdicts.groups] == ([asked] if asked else [])
     assert [it.verdict for it in verdicts.judgements] == ["refresh"]
-    assert verdicts.open is bool(asked)
+    assert bool(verdicts.blocked) is bool(asked)
     assert bool(verdicts.judgements[0].notes) is bool(asked)
     if asked:
         assert verdicts.danger(verdicts.groups[0]) == ("slower" if asked.endswith("worse") else "")

@@ -66,7 +66,7 @@ def test_a_shift_of_a_platform_is_one_decision(ratios, groups):
         assert {judgement.verdict for judgement in verdicts.judgements} == {"refresh"}
         assert {judgement.group for judgement in verdicts.judgements} == {group.id}
         assert set(verdicts.waiting) == set(group.files)
-        assert verdicts.open
+        assert verdicts.blocked
 
 
 @pytest.mark.parametrize("slower", range(1, 8))
