@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 _OLD, _NEW, _INK, _GRID, _PAPER = "#0072b2", "#d55e00", "#24292f", "#dddddd", "#fffffe"
 #: The same colours on a dark page.
 _DARK = {_OLD: "#56b4e9", _NEW: "#ff9e4a", _INK: "#e6edf3", _GRID: "#444c56", _PAPER: "none"}
-_STYLE: Mapping[str, object] = {
-    "figure.facecolor": _PAPER, "axes.facecolor": "none", "axes.spines.top": False, "axes.spines.right": False,
-    "axes.edgecolor": _INK, "axes.labelcolor": _INK, "xtick.color": _INK, "ytick.color": _INK,
-    "xtick.labelsize": 9, "ytick.labelsize": 9, "axes.grid": True, "grid.color": _GRID, "grid.linewidth": 0.6,
-    "axes.axisbelow": True,
-}  # fmt: skip
 _GIB = 2.0**30
 _LARGEST = 1e100
 #: The units of metrics, by name or first word.
@@ -96,7 +90,13 @@ def _figure(width: float, height: float) -> "tuple[Figure, Axes]":
     # Without pyplot, which keeps every figure alive and needs a display.
     from matplotlib.figure import Figure
 
-    with mpl.rc_context(_STYLE):
+    style = mpl.rc_context({
+        "figure.facecolor": _PAPER, "axes.facecolor": "none", "axes.spines.top": False, "axes.spines.right": False,
+        "axes.edgecolor": _INK, "axes.labelcolor": _INK, "xtick.color": _INK, "ytick.color": _INK,
+        "xtick.labelsize": 9, "ytick.labelsize": 9, "axes.grid": True, "grid.color": _GRID, "grid.linewidth": 0.6,
+        "axes.axisbelow": True,
+    })  # fmt: skip
+    with style:
         figure = Figure(figsize=(width, height), layout="constrained")
         return figure, figure.add_subplot()
 

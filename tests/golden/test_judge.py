@@ -238,6 +238,9 @@ def test_without_a_readable_configuration_the_form_decides(text):
         (request(), request(logprobs=[-0.5005, -1.0, -2.0]), INFERENCE + "[logprobs]", set()),
         (request(), request(logprobs=[-0.502, -1.0, -2.0]), INFERENCE + "[logprobs]", {"logprobs"}),
         (request(), request(logprobs=[9.0], generated_tokens=[]), INFERENCE + "[]", set()),
+        (request(logprobs=[None]), request(logprobs=[None]), INFERENCE + "[logprobs]", {"logprobs"}),
+        (request(), request(logprobs=[9.0]), INFERENCE + "[throughput]", {"requests"}),
+        (OLD, text(series() | series("iteration-time")), RL + "[iteration-time]", {"iteration-time"}),
         (text({"throughput": [0, 100]}), text({"throughput": [0, 89]}), INFERENCE + "[throughput]", {"throughput"}),
         (text({"throughput": [0, 100]}), text({"throughput": [0, 119]}), INFERENCE + "[throughput]", set()),
     ],
@@ -253,10 +256,22 @@ def test_routing_is_compared_for_the_kept_tokens_in_any_order():
     other = parse(request(routing_indices=[[[2, 1]], [[4, 3]], [[9, 9]]]))
     assert not ci_failures(old, same, config)
     assert "routing_indices" in ci_failures(old, other, config)
+    unnamed = parse(request(routing_indices=[[[1, 2]]]))
+    assert "routing_indices" in ci_failures(unnamed, unnamed, config)
 
 
 @pytest.mark.parametrize(
-    ("steps", "missed", "passes"), [(1, 1, False), (50, 1, True), (50, 2, False), (300, 3, True), (300, 4, False)]
+    ("steps", "missed", "passes"),
+    [
+        (1, 1, False),
+        (2, 1, True),
+        (3, 1, False),
+        (50, 1, True),
+        (50, 2, False),
+        (171, 1, False),
+        (300, 3, True),
+        (300, 4, False),
+    ],
 )
 def test_one_step_in_a_hundred_may_miss(steps, missed, passes):
     old = dict.fromkeys(range(steps), 1.0)
