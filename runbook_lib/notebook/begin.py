@@ -40,6 +40,8 @@ _MODES = {
 }
 #: The first line of the cell that papermill inserts behind the one with the parameters.
 _INJECTED = "# Parameters\n"
+#: Parameters that are paths: the next command may be pasted in another folder.
+_PATHS = ("repo", "decisions", "site")
 
 
 def begin(notebook: str, parameters: dict[str, Any]) -> Run:
@@ -62,7 +64,7 @@ def begin(notebook: str, parameters: dict[str, Any]) -> Run:
         here.practice.begin_command()
     is_preview = session.interactive() or session.checked()
     mode = "preview" if is_preview else parameters.get("mode") or default_mode(repo)
-    bump = target.bump(mode=mode, given=_absolute(given))
+    bump = target.bump(mode=mode, given=given)
     name = checkout.repository()
     if not bump.tag and not _changes_without_tag(notebook, parameters):
         bump = replace(bump, mode="preview")
@@ -81,7 +83,7 @@ def begin(notebook: str, parameters: dict[str, Any]) -> Run:
 
 
 def passed(notebook: str, cells: Sequence[str], variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters that were passed to this notebook, with their declared types.
+    """Return the parameters that were passed to this notebook, with their declared types and absolute paths.
 
     ``cells`` have run so far, and ``variables`` are what they have left.  papermill only warns about a name that the
     notebook does not declare.
@@ -93,7 +95,8 @@ def passed(notebook: str, cells: Sequence[str], variables: Mapping[str, Any]) ->
             given = {name: variables[name] for name in names if name in variables}
             values = notebook_file.resolve(notebook, notebook_file.declared(parameters), given)
             _require_no_secrets(values)
-            return values
+            paths = {name: os.path.abspath(os.path.expanduser(values[name])) for name in _PATHS if values.get(name)}
+            return values | paths
     return {}
 
 
@@ -166,14 +169,6 @@ def open_record(
 
     outputs.on_failure(fail)
     return record
-
-
-def _absolute(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters with absolute paths: the next command may be pasted in another folder."""
-    return {
-        name: os.path.abspath(os.path.expanduser(value)) if name == "repo" and value else value
-        for name, value in given.items()
-    }
 
 
 def _failure(notebook: str, error: BaseException, cell: int) -> dict[str, object]:

@@ -3,14 +3,12 @@
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.record import archive, run_file
 from runbook_lib.record.recorder import Recorder
-from runbook_lib.record.run_file import Identity
 from runbook_lib.record.status import BumpStatus, bump_status
 from runbook_lib.text.redact import Redactor
 from runbook_lib.world import commands
@@ -72,8 +70,7 @@ def notify_of_change(folder: Path) -> str:
     event = _event(status)
     if status is None or event is None or event == _event(before):
         return ""
-    bump = {each.name: getattr(status, each.name) for each in fields(Identity)}
-    return notify.notify(event, bump, status.sentence, commands.text(status.next), status.links)
+    return notify.notify(event, runs[-1]["bump"], status.sentence, commands.text(status.next), status.links)
 
 
 def _event(status: BumpStatus | None) -> Event | None:

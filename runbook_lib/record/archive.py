@@ -153,7 +153,7 @@ def executed(notebook: Mapping[str, Any]) -> bytes:
 def commit(folder: Path) -> None:
     """Commit a closed record with the bump's decisions, and bring the index up to date.  Raises RunbookError."""
     run = run_file.read(folder)
-    root = root_of(folder, run)
+    root = folder.parents[len(Identity(**run["bump"]).parts)]
     files = run_file.contents(folder)
     decisions = folder.parent / DECISIONS
     if decisions.is_file() and not decisions.is_symlink():
@@ -169,11 +169,6 @@ def commit(folder: Path) -> None:
             "command again, which commits it."
         ) from error
     write_index(root)
-
-
-def root_of(folder: Path, run: Mapping[str, Any]) -> Path:
-    """Return the archive of a record's folder."""
-    return folder.parents[len(Identity(**run["bump"]).parts)]
 
 
 def _close_dead(root: Path, bump: Path) -> None:

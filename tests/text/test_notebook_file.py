@@ -131,6 +131,8 @@ def test_a_kernel_knows_what_was_passed_to_its_notebook() -> None:
         "tag": "26.04-py3", "run_id": "7",
     }  # fmt: skip
     assert given(CELL, "apply = False") == {}
+    paths = given("site: str = ''\nrepo: str = ''\n", "# Parameters\nsite = '~/x.yaml'\nrepo = ''\n")
+    assert paths == {"site": str(Path.home() / "x.yaml"), "repo": ""}
     secret = f'"{"ghp"}_{"a1B2" * 9}"'
     for value, words in {"26.1": "'26.10'", 'float("nan")': "number nan", secret: "tag has a secret in it"}.items():
         with pytest.raises(BadParameter, match=words):
