@@ -14,7 +14,6 @@ from IPython.display import display as show
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump.run import Run
-from runbook_lib.decisions import Decisions
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.notebook import outputs, place, recording, session
 from runbook_lib.notebook.place import RunTarget
@@ -71,7 +70,9 @@ def begin(notebook: str, parameters: dict[str, Any]) -> Run:
     if bump.apply:
         place.lock(checkout)
     record = open_record(notebook, bump, repository=name, given=given, practice=here.practice)
-    bump = record.bump = replace(bump, decisions=_decisions(parameters.get("decisions", ""), bump, record))
+    named = parameters.get("decisions", "")  # without a tag only these count
+    file = decisions.path_of(named, record.records if bump.tag else None)
+    bump = record.bump = replace(bump, decisions=decisions.read(file, must_exist=bool(named)))
     show(_inputs(bump, checkout.path, name, practice=not repo))
 
     def end() -> None:
@@ -135,12 +136,6 @@ def end_run(record: Recorder) -> None:
     recording.end(record)
     if record.folder and not os.environ.get(recording.ENGINE):
         print("To add the executed notebook to its record: runbook audit add OUTPUT.ipynb")
-
-
-def _decisions(parameter: str, bump: Bump, record: Recorder) -> Decisions:
-    """Read the decisions; without a tag only those that the parameter names."""
-    of_bump = record.records if bump.tag else None
-    return decisions.read(decisions.path_of(parameter, of_bump), must_exist=bool(parameter))
 
 
 def open_record(

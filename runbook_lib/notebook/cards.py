@@ -189,8 +189,6 @@ def read(bump: Path, file: Path | None = None, *, offers: bool = False) -> tuple
     ``file`` is the file of decisions, if it is not the bump's own.  With ``offers`` quarantined tests can be
     re-enabled, for which nothing waits.  Dangerous questions come first, then groups, values and tests.
     """
-    if not bump.is_dir():
-        return ()
     told = ((run, step) for run in read_records(bump).readable for step in run["steps"])
     newest = {step["name"]: (run, step) for run, step in told if step["state"] != "not run"}
     known, cards = decisions.read(file or bump / run_file.DECISIONS), {}

@@ -83,8 +83,7 @@ def _engine(run: Run) -> Run:
 
 def _find(bump: Path, is_it: Callable[[Run], bool]) -> Run | None:
     """Return the newest of a bump's runs of which this is true; None before it has a record."""
-    runs = archive.read_records(bump).readable if bump.is_dir() else []
-    return next(filter(is_it, reversed(runs)), None)
+    return next(filter(is_it, reversed(archive.read_records(bump).readable)), None)
 
 
 def start(notebook: Path, parameters: Mapping[str, object], folder: Path, *, shown: str = "") -> FollowedRun:

@@ -15,8 +15,6 @@ _ENDS = ("display_data", "update_display_data", "execute_result", "clear_output"
          "execute_reply", "shutdown_reply")  # fmt: skip
 #: Maximum characters that are held back because a line or a private key has not ended.
 _LONGEST = 100_000
-#: Receives the failure of a cell: its exception, and the number of the cell.
-OnFailure = Callable[[BaseException, int], None]
 
 
 class Outputs:
@@ -126,8 +124,8 @@ def redact(environment: Mapping[str, str]) -> None:
         _outputs.redactor = redactor
 
 
-def on_failure(then: OnFailure) -> None:
-    """Call a function after a cell that failed; a cell that is interrupted raises KeyboardInterrupt."""
+def on_failure(then: Callable[[BaseException, int], None]) -> None:
+    """Call a function with the exception and the number of a cell that failed; an interrupt is KeyboardInterrupt."""
 
     def after(result: Any) -> None:
         if result is None:

@@ -202,13 +202,13 @@ class BumpRecords:
 
 
 def read_records(bump: Path) -> BumpRecords:
-    """Read a bump's records.
+    """Read a bump's records; none without its folder.
 
     One that is open although its process has ended is ``interrupted``.
     """
     readable: list[dict[str, Any]] = []
     unreadable: list[str] = []
-    for folder in sorted(bump.iterdir()):
+    for folder in sorted(bump.iterdir()) if bump.is_dir() else ():
         if not folder.is_dir() or folder.is_symlink() or folder.name == CHECKPOINTS or is_draft(folder.name):
             continue
         try:
