@@ -1,6 +1,7 @@
 """``runbook status`` and ``runbook audit``: the status of each bump, and verification of the archive."""
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -64,7 +65,7 @@ def verify(folder: str) -> Answer:
 
     Exit status: 0 intact, 1 not intact, 2 there is no archive.
     """
-    root = Path(folder).expanduser().absolute() if folder else archive.default()
+    root = Path(os.path.expanduser(folder)).absolute() if folder else archive.default()
     problems, counts = store.verify(root)
     if not store.RecordStore(root).exists and not problems:  # one that this machine has seen has lost its history
         raise RunbookError(f"There is no archive {root}.", "Name its folder: runbook audit verify DIR")
@@ -82,7 +83,7 @@ def verify(folder: str) -> Answer:
 def add(file: str) -> Answer:
     """Add the executed notebook OUT.ipynb, which names its record, to the record of a run without the engine."""
     try:
-        notebook = json.loads(read_named(Path(file).expanduser()))
+        notebook = json.loads(read_named(Path(os.path.expanduser(file))))
         cells = [cell["cell_type"] for cell in notebook["cells"]]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunbookError(

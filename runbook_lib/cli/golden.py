@@ -46,12 +46,12 @@ def diff(old: str, new: str, repo: str, up_to: str, markdown: bool) -> Answer:
 
 def _history(old: str, repo: str, up_to: str) -> GoldenHistory:
     """Read the history up to the revision given by ``--history``, or up to the old revision."""
-    if not up_to and os.path.isdir(Path(old).expanduser()):
+    if not up_to and os.path.isdir(os.path.expanduser(old)):
         return GoldenHistory(missing="OLD is a folder; give a revision with --history")
     checkout = Checkout.open(Path(repo))
     return history.read(checkout, checkout.resolve(up_to) if up_to else old, history.default_cache())
 
 
 def _side(name: str, repo: str) -> GoldenFiles:
-    folder = Path(name).expanduser()
+    folder = Path(os.path.expanduser(name))
     return comparison.of_folder(folder) if os.path.isdir(folder) else comparison.of_revision(Path(repo), name)

@@ -61,7 +61,7 @@ def lab(target: str, arguments: tuple[str, ...]) -> int:
     folder = provenance.ROOT
     if provenance.IS_INSTALLED or target:
         data = platformdirs.user_data_path("base-image-runbook")
-        folder = Path(target or data / provenance.library()["version"]).expanduser()
+        folder = Path(os.path.expanduser(target or data / provenance.library()["version"]))
         _copy_notebooks(folder)
     _prefer_this_environment()
     os.chdir(folder)

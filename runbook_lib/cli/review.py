@@ -1,5 +1,6 @@
 """``runbook review``: the decisions of a bump, card by card in the terminal, as the form shows them."""
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,7 +34,7 @@ def review(as_json: bool, tag: str) -> Answer | int:
         print("Nothing is left to decide.")
         return 0
     given = _given(folder)
-    file = Path(str(given.get("decisions") or folder / run_file.DECISIONS)).expanduser()
+    file = Path(os.path.expanduser(str(given.get("decisions") or folder / run_file.DECISIONS)))
     open_cards = cards.read(folder, file)
     held = {card.id: card.answer for card in open_cards if card.held}
     if as_json:

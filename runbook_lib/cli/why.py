@@ -1,5 +1,6 @@
 """``runbook why``: the root cause of a failure, from a log, a folder or zip of logs, or a run of GitHub Actions."""
 
+import os
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -40,7 +41,7 @@ def why(place: str, workflow: str) -> Answer:
 
 
 def _failures(place: str, workflow: str) -> Sequence[Failure]:
-    path = Path(place).expanduser()
+    path = Path(os.path.expanduser(place))
     if path.exists():
         return [read_logs.diagnose_folder(path)]
     address = ci_runs.ADDRESS.fullmatch(place)

@@ -82,7 +82,7 @@ class WorkInside:
         session, repository, machine = read_site(self.site).session, bump.repository, self.machine or detect_machine()
         image = WorkImage.parse(self.image or default_tag(repository, bump.image_type), session.region)
         name, path = choose_place(self.where, machine), str(checkout.path)
-        user_cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+        user_cache = Path(os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache"))
         cache = os.environ.get("UV_CACHE_DIR") or str(user_cache / "uv")
         if name == "slurm":  # visible to all nodes
             cache = str(checkout.path.parent / ".uv-cache")

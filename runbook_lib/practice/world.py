@@ -84,7 +84,9 @@ class PracticeWorld:
 def default_home() -> Path:
     """Return the folder of the practice environment: $RUNBOOK_PRACTICE_HOME, or one of the user's state."""
     own = os.environ.get("RUNBOOK_PRACTICE_HOME")
-    return Path(own).expanduser().absolute() if own else platformdirs.user_state_path("base-image-runbook") / "practice"
+    if own:
+        return Path(os.path.expanduser(own)).absolute()
+    return platformdirs.user_state_path("base-image-runbook") / "practice"
 
 
 def open_world(home: Path | None = None) -> PracticeWorld:

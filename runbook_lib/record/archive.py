@@ -42,7 +42,7 @@ _OLD = 3600.0
 def default() -> Path:
     """Return the archive: $RUNBOOK_AUDIT, else ``audit/`` in the clone, or the user's data folder for a package."""
     if variable := os.environ.get("RUNBOOK_AUDIT"):
-        return Path(variable).expanduser().absolute()
+        return Path(os.path.expanduser(variable)).absolute()
     is_package = provenance.IS_INSTALLED
     root = platformdirs.user_data_path("base-image-runbook") if is_package else provenance.ROOT
     return root / "audit"

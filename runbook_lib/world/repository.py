@@ -69,7 +69,7 @@ def _named(checkout: Checkout, pins: str) -> Repository:
     for repository in REPOSITORIES:
         if pins.lower() in (short(repository), repository.name.lower()):
             return repository
-    path = Path(pins).expanduser()
+    path = Path(os.path.expanduser(pins))
     if "/" not in pins and not path.suffix and not os.path.exists(path):
         names = ", ".join(map(short, REPOSITORIES))
         raise RunbookError(f"pins={pins!r} is not a known repository.", f"Choose one of {names}, or give a file.")

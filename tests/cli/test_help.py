@@ -39,6 +39,15 @@ def test_wrong_usage_is_no_answer(arguments: list[str], capsys: pytest.CaptureFi
     assert json.loads(capsys.readouterr().out)["error"].keys() == {"message", "fix"}
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["check {}", "check . --pins={}/x.yaml", "audit verify {}", "audit add {}", "golden diff {} HEAD", "why {}"],
+)  # fmt: skip
+def test_the_home_of_an_unknown_user_is_no_traceback(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([word.format("~nobody-of-this-name/x") for word in words.split()]) in (1, 2)
+    assert "nobody-of-this-name" in "".join(capsys.readouterr())
+
+
 @pytest.mark.parametrize("arguments", [["--json", "bump"], ["bump", "--json"], ["bump", "-p", "tag", "t", "--json"]])
 def test_papermill_gets_the_other_arguments_of_run(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     passed: list[list[str]] = []

@@ -101,8 +101,9 @@ def output(
         done = complete(["git", "-C", str(place), *arguments], env | _configured(configured), limit, stdin, patience)
     except ValueError:  # a zero byte, or a surrogate
         raise GitFailed(visible(command), "a name contains a character that git does not allow in names.") from None
-    except FileNotFoundError:
-        raise GitFailed(command, "git was not found. Install it, or add it to PATH, then run again.") from None
+    except (FileNotFoundError, PermissionError):
+        advice = "Install it, or add it to PATH, then run again."
+        raise GitFailed(command, f"git was not found, or may not be run. {advice}") from None
     except subprocess.TimeoutExpired:
         raise GitFailed(command, f"it took longer than {limit:.0f} seconds and was stopped.") from None
     # A search continues after a file that it cannot read, and its exit status does not show that.

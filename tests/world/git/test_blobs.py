@@ -91,7 +91,10 @@ def test_a_folder_without_a_repository_is_reported(tmp_path, monkeypatch):
         blobs.read_blobs(tmp_path, [("main", "x")])
 
 
-def test_a_machine_without_git_is_reported(clone, monkeypatch):
+@pytest.mark.parametrize("has_file", [False, True])
+def test_a_machine_without_git_is_reported(clone, monkeypatch, has_file):
+    if has_file:
+        (clone / "git").write_text("not a program")
     monkeypatch.setenv("PATH", str(clone))
     with pytest.raises(CannotTell, match="git was not found"):
         blobs.commits(clone, ["main"])
