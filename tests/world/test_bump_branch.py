@@ -1,10 +1,9 @@
 """Where a bump stands, in real clones."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
-from clones import commit, git, state
+from clones import git, state
 
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.pins.bump import Bump
@@ -14,29 +13,16 @@ from runbook_lib.world.git.checkout import Checkout
 BUMP = Bump.parse(tag="26.04-py3", mode="local")
 
 
-@pytest.fixture
-def remote(tmp_path: Path) -> Path:
-    source = commit(tmp_path / "source", {"pin": "old\n", "other": "old\n"})
-    git(source, "clone", "-q", "--bare", ".", str(tmp_path / "remote.git"))
-    return tmp_path / "remote.git"
-
-
-@pytest.fixture
-def checkout(tmp_path: Path, remote: Path) -> Checkout:
-    subprocess.run(["git", "clone", "-q", str(remote), str(tmp_path / "clone")], check=True)
-    return Checkout.open(tmp_path / "clone")
-
-
 def test_looking_changes_nothing(checkout: Checkout) -> None:
     before = state(checkout)
     found = bump_branch.find(checkout, BUMP)
     assert (found.tip, found.start) == (None, checkout.resolve("main"))
-    assert found.texts(["pin", "gone"]) == {"pin": "old\n", "gone": None}
+    assert found.texts(["pin", "gone"]) == {"pin": "old\r\n", "gone": None}
     assert state(checkout) == before
 
 
 def test_a_stale_clone_plans_on_the_newest_base(checkout: Checkout, remote: Path, tmp_path: Path) -> None:
-    subprocess.run(["git", "clone", "-q", str(remote), str(tmp_path / "other")], check=True)
+    git(remote, "clone", "-q", ".", str(tmp_path / "other"))
     (tmp_path / "other/pin").write_text("newer\n")
     git(tmp_path / "other", "commit", "-qam", "newer")
     git(tmp_path / "other", "push", "-q")
@@ -44,7 +30,7 @@ def test_a_stale_clone_plans_on_the_newest_base(checkout: Checkout, remote: Path
 
 
 def test_a_branch_that_only_the_remote_has_is_continued(checkout: Checkout, remote: Path, tmp_path: Path) -> None:
-    git(tmp_path, "clone", "-q", str(remote), "other")
+    git(remote, "clone", "-q", ".", str(tmp_path / "other"))
     git(tmp_path / "other", "switch", "-qc", BUMP.branch)
     git(tmp_path / "other", "commit", "-q", "--allow-empty", "-m", "move")
     git(tmp_path / "other", "push", "-q", "origin", BUMP.branch)
@@ -54,7 +40,7 @@ def test_a_branch_that_only_the_remote_has_is_continued(checkout: Checkout, remo
 
 
 def test_two_branches_of_one_name_that_differ_are_refused(checkout: Checkout, remote: Path, tmp_path: Path) -> None:
-    subprocess.run(["git", "clone", "-q", str(remote), str(tmp_path / "other")], check=True)
+    git(remote, "clone", "-q", ".", str(tmp_path / "other"))
     for place in (tmp_path / "other", checkout.path):
         git(place, "switch", "-qc", BUMP.branch)
         git(place, "commit", "-q", "--allow-empty", "-m", f"by {place.name}")

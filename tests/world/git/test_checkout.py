@@ -2,30 +2,15 @@
 
 import _thread
 import contextlib
-import subprocess
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from clones import commit, git, state
+from clones import git, state
 
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.world.git.checkout import Checkout, slug_of
-
-
-@pytest.fixture
-def remote(tmp_path: Path) -> Path:
-    source = commit(tmp_path / "source", {"pin": "old\r\n", "odd\xa0name": "\udcff\udcfe no utf-8"})
-    git(source, "branch", "core_r1")
-    git(source, "clone", "-q", "--bare", ".", str(tmp_path / "remote.git"))
-    return tmp_path / "remote.git"
-
-
-@pytest.fixture
-def checkout(tmp_path: Path, remote: Path) -> Checkout:
-    subprocess.run(["git", "clone", "-q", str(remote), str(tmp_path / "clone")], check=True)
-    return Checkout.open(tmp_path / "clone")
 
 
 def test_open_finds_the_top_from_a_folder_below(checkout: Checkout) -> None:
@@ -64,7 +49,7 @@ def test_a_branch_is_known_by_its_whole_name(checkout: Checkout) -> None:
 
 
 def test_fetch_brings_the_commit_and_moves_no_ref(checkout: Checkout, remote: Path, tmp_path: Path) -> None:
-    subprocess.run(["git", "clone", "-q", str(remote), str(tmp_path / "other")], check=True)
+    git(remote, "clone", "-q", ".", str(tmp_path / "other"))
     git(tmp_path / "other", "commit", "-q", "--allow-empty", "-m", "newer")
     git(tmp_path / "other", "push", "-q")
     before = state(checkout)
@@ -151,7 +136,7 @@ def test_a_local_path_below_one_folder_names_no_repository() -> None:
 def test_shallow_and_detached_clones_are_read(remote: Path, tmp_path: Path, prepare: str) -> None:
     clone = tmp_path / prepare
     depth = ["--depth=1"] if prepare == "shallow" else []
-    subprocess.run(["git", "clone", "-q", *depth, f"file://{remote}", str(clone)], check=True)
+    git(remote, "clone", "-q", *depth, f"file://{remote}", str(clone))
     git(clone, "switch", "-q", "--detach")
     checkout = Checkout.open(clone)
     assert checkout.current_branch() is None
