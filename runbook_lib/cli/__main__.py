@@ -114,6 +114,8 @@ def _explained(error: Exception) -> RunbookError | None:
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         fix = "Raise the limit, for example with `ulimit -n 1024`, and run again."
         return RunbookError("too many files are open.", fix)
+    if isinstance(error, FileNotFoundError) and error.filename is None:  # of os.getcwd
+        return RunbookError("the current folder has been deleted.", "Change to another one, and run again.")
     if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("runbook_lib"):
         fix = "Install all of it: pip install 'base-image-runbook[runbooks]'"
         return RunbookError(f"This command needs {error.name}, which only the full installation has.", fix)

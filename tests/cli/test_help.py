@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -55,6 +56,16 @@ def test_papermill_gets_the_other_arguments_of_run(arguments: list[str], monkeyp
     assert main(["run", *arguments]) == 1
     assert passed[0][0].endswith("runbooks/bump.ipynb")
     assert passed[0][1:] == (["-p", "tag", "t"] if "tag" in arguments else [])
+
+
+def test_a_deleted_current_folder_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(["check", "."]) == 2
+    assert "current folder has been deleted" in capsys.readouterr().err
 
 
 def test_errors_of_lab_are_json_too(capsys: pytest.CaptureFixture[str]) -> None:

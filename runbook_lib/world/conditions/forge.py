@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from runbook_lib.checks import Check, Evidence, Next
@@ -178,20 +178,18 @@ class Labelled:
             return Check(name, "waiting", sentence, Next.again(request), evidence_of(pull))
         return Check(name, "failed", f"{labels}.")
 
-    def make_true(self, world: World) -> Sequence[Effect]:
+    def make_true(self, world: World) -> Iterator[Effect]:
         """Set and remove labels.  Raises Refused if the pull request has moved since it was read."""
         pull = self.key.require(world.forge)
         if self.head not in ("", pull.head_sha):
             raise Refused(f"{_unreviewed('', pull).detail}. Nothing was changed. Run again.")
         missing, unwanted = self._wrong(pull)
-        effects = []
         for label in missing:
             world.forge.add_label(pull.number, label)
-            effects.append(Effect("label", f"#{pull.number} {label}", False, True, pull.url))
+            yield Effect("label", f"#{pull.number} {label}", False, True, pull.url)
         for label in unwanted:
             world.forge.remove_label(pull.number, label)
-            effects.append(Effect("label", f"#{pull.number} {label}", True, False, pull.url))
-        return effects
+            yield Effect("label", f"#{pull.number} {label}", True, False, pull.url)
 
     def _wrong(self, pull: Pull) -> tuple[list[str], list[str]]:
         return sorted(self.required - pull.labels), sorted(self.forbidden & pull.labels)

@@ -260,6 +260,7 @@ def _work_trees(checkout: Checkout, ref: str) -> list[Path]:
     folders = []
     for entry in checkout.git("worktree", "list", "--porcelain").split("\n\n"):
         lines = entry.split("\n")
-        if f"branch {ref}" in lines and "bare" not in lines:
+        is_gone = any(line.startswith("prunable") for line in lines)  # somebody has deleted its folder
+        if f"branch {ref}" in lines and "bare" not in lines and not is_gone:
             folders.append(Path(lines[0].removeprefix("worktree ")))
     return folders

@@ -18,7 +18,7 @@ def user_environment(env: Mapping[str, str]) -> dict[str, str]:
     user = {name: value for name, value in env.items() if name not in _FOREIGN}
     prefix = Path(env.get("VIRTUAL_ENV") or "/")
     if prefix == Path(sys.prefix):
-        del user["VIRTUAL_ENV"]
+        user.pop("VIRTUAL_ENV", None)
         own_folders = (str(prefix / "bin"), str(prefix.parent / "bin"))
         user["PATH"] = ":".join(folder for folder in env.get("PATH", "").split(":") if folder not in own_folders)
     return user

@@ -1,5 +1,6 @@
 """Commits made without a work tree: nothing that a user has configured or left there changes them."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,12 @@ def test_a_work_tree_that_has_the_branch_follows(clone: Checkout) -> None:
     assert clone.resolve("HEAD") == made
     assert (clone.path / "docker" / "pin").read_bytes() == b"26.04\r\n"
     assert git(clone.path, "status", "--porcelain") == "?? untracked"
+
+
+def test_a_work_tree_whose_folder_was_deleted_follows_nothing(clone: Checkout, tmp_path: Path) -> None:
+    git(clone.path, "worktree", "add", "-q", "-b", "bump", str(tmp_path / "deleted"))
+    shutil.rmtree(tmp_path / "deleted")
+    assert clone.branch_tip("bump") == clone.resolve("HEAD") != commit(clone) == clone.branch_tip("bump")
 
 
 def test_a_run_killed_between_the_files_and_the_branch_is_continued(clone: Checkout) -> None:
