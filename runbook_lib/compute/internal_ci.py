@@ -289,7 +289,7 @@ def _read_destination(branch: BumpBranch, expected: tuple[BuildJob, ...]) -> Des
     if url is None:
         raise RunbookError(
             f"{checkout.path} has no remote named {GITLAB_REMOTE!r}, which is the internal GitLab; it has "
-            f"{', '.join(checkout.remotes()) or 'none'}.",
+            f"{', '.join(checkout.remote_urls()) or 'none'}.",
             f"Add it with `git remote add {GITLAB_REMOTE} ADDRESS`.",
         )
     project, parts = parse_remote(url), urlsplit(url)

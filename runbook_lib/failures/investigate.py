@@ -149,7 +149,7 @@ def _pull_of(checkout: Checkout, github: Forge, branch: str) -> str:
     if branch.startswith(("#", "https://", "http://")) or branch.isdigit():
         return ""
     owners = {github.repository.partition("/")[0]: None}
-    for remote in checkout.remotes():
+    for remote in checkout.remote_urls():
         with suppress(RunbookError):  # a URL without an owner
             owners[slug_of(checkout.remote_url(remote, push=True) or "").partition("/")[0]] = None
     for owner in owners:

@@ -117,7 +117,7 @@ def _tip(checkout: Checkout, bump: Bump, base: str, remote: str | None, warnings
 
 
 def _remote_tip(checkout: Checkout, bump: Bump, warnings: list[str]) -> str | None:
-    if not bump.publish and bump.remote not in checkout.remotes():
+    if not bump.publish and bump.remote not in checkout.remote_urls():
         return None
     try:
         return checkout.remote_tip(bump.remote, bump.branch)

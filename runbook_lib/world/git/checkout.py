@@ -130,10 +130,6 @@ class Checkout:
 
     # -- remotes ------------------------------------------------------------------------------------------------
 
-    def remotes(self) -> list[str]:
-        """Return the names of the remotes."""
-        return self.git("remote").split()
-
     def remote_urls(self) -> dict[str, str]:
         """Return the fetch URL of each remote as configured, possibly with credentials."""
         return dict(_FETCHED_FROM.findall(self.git("remote", "-v")))
@@ -215,7 +211,7 @@ class Checkout:
             ) from error
 
     def _no_remote(self, remote: str) -> RunbookError:
-        names = ", ".join(self.remotes()) or "none"
+        names = ", ".join(self.remote_urls()) or "none"
         return RunbookError(
             f"{self.path} has no remote named {remote!r}; it has {names}.",
             "Add it with `git remote add`, or give another as remote.",

@@ -28,15 +28,14 @@ LARGEST = 64 * 2**20
 #: Seconds after which waiting for a lock is reported, and seconds to wait for it.
 REPORT_AFTER, LIMIT = 2.0, 60.0
 #: The names of drafts, which replace a file when they are complete.
-_DRAFT = (".runbook-", ".tmp")
+_PREFIX, _SUFFIX = ".runbook-", ".tmp"
 
 
 def write(path: Path, content: str | bytes) -> None:
     """Replace the file in one step, when the new content is on the disk.  Raises RunbookError."""
     data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
-    prefix, suffix = _DRAFT
     try:
-        handle, name = tempfile.mkstemp(suffix, prefix, path.parent)
+        handle, name = tempfile.mkstemp(_SUFFIX, _PREFIX, path.parent)
         draft = Path(name)
         try:
             with open(handle, "wb") as file:
@@ -52,8 +51,7 @@ def write(path: Path, content: str | bytes) -> None:
 
 def is_draft(name: str) -> bool:
     """Return True for the name of a draft of a file or folder."""
-    prefix, suffix = _DRAFT
-    return name.startswith(prefix) and name.endswith(suffix)
+    return name.startswith(_PREFIX) and name.endswith(_SUFFIX)
 
 
 @contextmanager
@@ -62,9 +60,8 @@ def temporary_folder(place: Path | None = None) -> Iterator[Path]:
 
     Raises RunbookError for an OSError.
     """
-    prefix, suffix = _DRAFT
     try:
-        with tempfile.TemporaryDirectory(suffix, prefix, place) as folder:
+        with tempfile.TemporaryDirectory(_SUFFIX, _PREFIX, place) as folder:
             yield Path(folder)
     except OSError as error:
         raise cannot_write(place or Path(os.environ.get("TMPDIR", "/tmp")), error) from error
@@ -72,7 +69,7 @@ def temporary_folder(place: Path | None = None) -> Iterator[Path]:
 
 def remove_drafts(folder: Path) -> None:
     """Remove drafts that killed processes left in a folder; no other process may be writing there."""
-    for draft in folder.glob("*".join(_DRAFT)):
+    for draft in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
         draft.unlink(missing_ok=True)
 
 
