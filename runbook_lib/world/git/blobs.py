@@ -193,9 +193,6 @@ def _git(place: Path, *arguments: str, stdin: bytes = b"") -> bytes:
 
 
 def read_objects(place: Path, ids: Sequence[str], largest: int) -> dict[str, bytes]:
-    """Read the blobs with these IDs, in one process; blobs that are missing or too large are left out."""
-    contents = {}
-    for name, (_, content) in _objects(place, ids).items():
-        if len(content) <= largest:
-            contents[name] = content
-    return contents
+    """Read the blobs with these IDs; those that are missing or too large are left out, and never read into memory."""
+    small = [name for name, size in zip(ids, sizes(place, ids), strict=True) if size <= largest]
+    return {name: content for name, (_, content) in _objects(place, small).items()}

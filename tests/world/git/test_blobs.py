@@ -47,6 +47,16 @@ def test_a_path_that_is_not_a_file_is_none_and_does_not_affect_the_others(clone,
     assert [blob and blob[1] for blob in found.values()] == ["", None, "two"]
 
 
+def test_a_large_object_is_left_out_and_not_read(clone, monkeypatch):
+    names = [git(clone, "rev-parse", f"main:{path}") for path in ("docker/one", "with space", "empty")]
+    read, outputs = blobs.command.output, []
+    monkeypatch.setattr(
+        blobs.command, "output", lambda *words, **rest: outputs.append(read(*words, **rest)) or outputs[-1]
+    )
+    assert blobs.read_objects(clone, [*names, "0" * 40], 3) == {names[0]: b"two", names[2]: b""}
+    assert not any(b"no utf-8" in output for output in outputs)
+
+
 def test_refs_name_commits(clone):
     head = git(clone, "rev-parse", "main")
     found = blobs.commits(clone, ["main", "HEAD", head[:12], "annotated", "none", "main:empty", "", "a b"])
