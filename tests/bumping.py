@@ -186,10 +186,9 @@ class World:
     def context(self, bump: Bump, token: str = "practice-token") -> Run:
         """Begin a run of a notebook; the clock moves on while it sleeps."""
         run = Run(bump, self.checkout, self.step(bump), self.services)
-        run.__dict__["forge"] = self.github(token)
         run.__dict__["world"] = Outside(
             self.checkout,
-            run.forge,
+            self.github(token),
             run.record,
             Timed(self.services, self.now),
             run.record.records,

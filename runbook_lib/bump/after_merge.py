@@ -119,7 +119,7 @@ def branch_rows(branch: BumpBranch) -> list[dict[str, object]]:
     rows = []
     for pattern in bump.repository.ci.branches.split():
         with suppress(CannotTell):  # there is no such branch, or none with pins
-            found = sync_survey.survey(branch.checkout.path, [f"{prefix}{pattern}"], repository=bump.repository)
+            found = sync_survey.survey(branch.checkout, [f"{prefix}{pattern}"], repository=bump.repository)
             for snapshot in found.snapshots:
                 name = snapshot.name.removeprefix(prefix).removeprefix(f"{remote}/")
                 if snapshot.verdicts and name != bump.base:
@@ -141,9 +141,10 @@ def _branch_row(name: str, verdicts: Sequence[PinVerdict], bump: Bump) -> dict[s
 def merge_commit(branch: BumpBranch) -> str:
     """Return the newest base-branch commit that introduced the tag, ignoring later edits of the same file."""
     bump = branch.bump
-    sites = bump.repository.sites.pins
-    paths = dict.fromkeys(site.path for site in sites if site.lockstep and site.image_type == bump.image_type)
-    options = ["-1", "--first-parent", "--format=%H", f"-S:{bump.tag}"]
+    sites = [site for site in bump.repository.sites.pins if site.lockstep and site.image_type == bump.image_type]
+    paths = dict.fromkeys(site.path for site in sites)
+    named = bump.tag if any(site.value == "tag" for site in sites) else f":{bump.tag}"
+    options = ["-1", "--first-parent", "--format=%H", f"-S{named}"]
     return branch.checkout.git("log", *options, branch.base_commit, "--", *paths) or branch.base_commit
 
 

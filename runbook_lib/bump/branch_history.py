@@ -85,10 +85,10 @@ class Review:
 
     branch: BumpBranch
     commits: int
-    foreign: tuple[Commit, ...] = ()
-    confirmed: tuple[Decision, ...] = ()
-    theirs: str = ""
-    diffs: tuple[str, ...] = ()
+    foreign: tuple[Commit, ...]
+    confirmed: tuple[Decision, ...]
+    theirs: str
+    diffs: tuple[str, ...]
 
     @property
     def waiting(self) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import branch_history, gitlab_tests, pins_step
-from runbook_lib.bump.pins_step import NO_PLAN, PlannedBump, plan_commit
+from runbook_lib.bump.pins_step import COMPLETE, NO_PLAN, PlannedBump, plan_commit
 from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.images import months
@@ -18,13 +18,11 @@ from runbook_lib.text.markdown import compose_body, render, unlinked
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch, commit_titles
 from runbook_lib.world.bump_pull import find_pull, head_of, is_mine, marked, named_in, open_for
-from runbook_lib.world.conditions.commits import BranchTip, Committed, Merged, Pushed
+from runbook_lib.world.conditions.commits import BranchTip, Merged, Pushed
 from runbook_lib.world.conditions.forge import Described, Labelled, PullKey, PullOpen
 from runbook_lib.world.git.commits import merged_tree
 from runbook_lib.world.github.models import Pull
 from runbook_lib.world.ports import Forge, World
-
-_COMPLETE = "the branch has the complete bump"
 
 NAME = notebooks.OPEN_PR
 
@@ -54,8 +52,8 @@ class PullFacts:
 
     branch: BumpBranch
     planned: PlannedBump
+    head: str
     work: Work = Work()
-    head: str = ""
     pull: Pull | None = None
     part: str = ""
     body: str = ""
@@ -71,7 +69,7 @@ class PullFacts:
 def look(world: World, bump: Bump) -> PullFacts:
     """Read the branch, the registry, the base and the open pull requests.  Raises RunbookError like ``plan_bump``."""
     branch = bump_branch.look(world, bump)
-    facts = PullFacts(branch, pins_step.plan_bump(branch), head=head_of(world.checkout, bump))
+    facts = PullFacts(branch, pins_step.plan_bump(branch), head_of(world.checkout, bump))
     if bump.tag is None:
         return facts
     work = _read_work(world, branch, facts.planned)
@@ -170,7 +168,7 @@ def plan(facts: PullFacts, bump: Bump) -> Plan[World]:
         facts.planned.require()
     if facts.mine and not work.remaining.edits:
         files = ", ".join(edited_paths(work.plan.edits))
-        checks.append(Check(_COMPLETE, "passed", f"{facts.branch.start[:10]}: {files}."))
+        checks.append(Check(COMPLETE, "passed", f"{facts.branch.start[:10]}: {files}."))
     allowed = bump.allowed("merge-base", facts.branch.base_commit) if work.merges else None
     planned: Plan[World] = Plan(
         Outcome("The pull request is open with its labels.", Next.run(notebooks.RUN_CI)),
@@ -201,7 +199,7 @@ def _plan_other(plan: Plan[World], facts: PullFacts, pull: Pull) -> Plan[World]:
     conditions: tuple[Condition[World], ...] = (labelled,)
     if named_in(pull.body):  # otherwise somebody else wrote the description
         conditions = (Described(key, facts.part), labelled)
-    complete = Check.of(_COMPLETE, not places, detail)
+    complete = Check.of(COMPLETE, not places, detail)
     plan = replace(plan, conditions=conditions, checks=(*plan.checks, complete))
     return branch_history.apply_review(plan, facts.review)
 
@@ -214,8 +212,7 @@ def _own_conditions(facts: PullFacts) -> tuple[Condition[World], ...]:
     if work.merges:
         conditions.append(Merged(tip, bump.base, branch.base_commit))
     if work.remaining.edits:
-        message = pins_step.commit_message(bump, work.remaining)
-        conditions.append(Committed(tip, work.remaining.edits, message, _COMPLETE))
+        conditions.append(pins_step.committed(branch, work.remaining))
     if not work.awaits_round:
         conditions.append(Pushed(tip, bump.remote, branch.remote_tip, follows=bool(conditions)))
     conditions.append(PullOpen(key, bump.remote, bump.title, "" if facts.pull else facts.body))

@@ -17,11 +17,10 @@ from runbook_lib.images.compare import ImageComparison, compare
 from runbook_lib.images.reference import Image, ImageRef, Tag
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.notebooks import GITHUB_PIN, GITLAB_PIN, OPEN_PR
-from runbook_lib.pins import plan as pins
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.check import check_pins
-from runbook_lib.pins.plan import PinChange, PinPlan
-from runbook_lib.pins.sites import Sites, read
+from runbook_lib.pins.plan import PinChange, PinPlan, plan
+from runbook_lib.pins.sites import Sites
 from runbook_lib.text import edits
 from runbook_lib.text.markdown import unlinked
 from runbook_lib.world import bump_branch
@@ -31,6 +30,7 @@ from runbook_lib.world.image_lookup import verify_tag
 from runbook_lib.world.ports import Registry, Services, World
 
 NO_PLAN = PinPlan((), (), (), ())
+COMPLETE = "the branch has the complete bump"
 
 
 #: The named exceptions that change the plan of the pins.
@@ -152,7 +152,7 @@ def _plan_bump(branch: BumpBranch) -> PlannedBump:
 def plan_commit(branch: BumpBranch, commit: str) -> PinPlan:
     """Return the pin plan for the files in a commit, which is read and planned once per ``branch``.
 
-    Raises RunbookError like ``pins.plan.plan``.
+    Raises RunbookError like ``plan``.
     """
     bump, sites = branch.bump, branch.bump.repository.sites
     assert bump.tag is not None
@@ -160,7 +160,7 @@ def plan_commit(branch: BumpBranch, commit: str) -> PinPlan:
         texts = branch.checkout.read(sites.paths, commit)
         allow = frozenset(what for what in _OF_PINS if bump.allowed(what))
         digest = partial(_digest, branch.services, bump)
-        branch.plans[commit] = pins.plan(texts, sites, bump.tag, bump.image_type, allow=allow, digest_of_target=digest)
+        branch.plans[commit] = plan(texts, sites, bump.tag, bump.image_type, allow=allow, digest_of_target=digest)
     planned: PinPlan = branch.plans[commit]
     return planned
 
@@ -221,6 +221,12 @@ def commit_message(bump: Bump, plan: PinPlan) -> str:
     return "\n".join([bump.title, "", *dict.fromkeys(lines)])
 
 
+def committed(branch: BumpBranch, plan: PinPlan) -> Committed:
+    """Return the condition that the branch has the plan's edits, in one commit."""
+    tip = BranchTip(branch.bump.branch, branch.start)
+    return Committed(tip, plan.edits, commit_message(branch.bump, plan), COMPLETE)
+
+
 def base_has_tag(branch: BumpBranch) -> bool:
     """Return whether the base branch already names the tag: the bump is merged, or was never needed."""
     if branch.bump.tag is None:
@@ -262,19 +268,15 @@ def _images(texts: Mapping[str, str | None], sites: Sites, image_type: str) -> s
     return {(f"{pin.path} ({pin.selector})", pin.image) for pin in pins}
 
 
-_NO_TAG = Outcome("No tag was given, so nothing is planned.", Next.again(tag="26.04-py3"))
-
-
 @dataclass(frozen=True)
 class PinFacts:
     """The bump's branch, and the plan on its newest commit with the registry's answer.
 
-    ``inapplicable`` says why the step has no pin to move, and ``rows`` are the present pins.
+    ``rows`` are the present pins.
     """
 
-    branch: bump_branch.BumpBranch
+    branch: BumpBranch
     planned: PlannedBump
-    inapplicable: str
     rows: list[dict[str, str]]
 
 
@@ -293,9 +295,8 @@ class PinStep:
         """Read the branch and the registry.  Raises RunbookError like ``plan_bump``."""
         branch = bump_branch.look(world, bump)
         planned = plan_bump(branch)
-        inapplicable = _not_applicable(branch, self.NAME, self.ci)
-        pins = sync_survey.survey(branch.checkout.path, [branch.start], repository=bump.repository)
-        return PinFacts(branch, planned, inapplicable, pins.rows())
+        pins = sync_survey.survey(branch.checkout, [branch.start], repository=bump.repository)
+        return PinFacts(branch, planned, pins.rows())
 
     def plan(self, facts: PinFacts, bump: Bump) -> Plan[World]:
         """Plan the commit.  Raises Refused for an image that cannot be used, unless this is a preview."""
@@ -313,41 +314,34 @@ class PinStep:
             warnings=(*branch.warnings, *part.warnings),
         )
         if bump.tag is None:
-            shown = display.note(f"{_NO_TAG.sentence} {_NO_TAG.next}") + display.table(facts.rows)
-            return Plan(_NO_TAG, (shown,), evidence=evidence)
-        if facts.inapplicable:
-            return Plan(Outcome(facts.inapplicable), (display.note(facts.inapplicable),), evidence=evidence)
+            done = Outcome("No tag was given, so nothing is planned.", Next.again(tag="26.04-py3"))
+            shown = display.note(f"{done.sentence} {done.next}") + display.table(facts.rows)
+            return Plan(done, (shown,), evidence=evidence)
+        if reason := self._inapplicable(bump, planned.plan):
+            return Plan(Outcome(reason), (display.note(reason),), evidence=evidence)
         if bump.apply:
             planned.require()
         no_change = f"All pins of this step are already at {bump.tag}: nothing to change."
         shown = display.note(branch.describe()) + display.diff(edits.diff(part.edits), empty=no_change)
-        message = commit_message(bump, planned.plan)
-        tip = BranchTip(bump.branch, branch.start)
-        committed = Committed(tip, planned.plan.edits, message, "the branch has the complete bump")
         place = bump.branch if branch.tip or part.edits else bump.base
         return Plan(
             Outcome(f"All pins of this step are at {bump.tag} on {place}.", Next.run(OPEN_PR)),
             (shown,),
-            conditions=(committed,) if planned.plan.edits else (),
+            conditions=(committed(branch, planned.plan),) if planned.plan.edits else (),
             checks=(planned.check,),  # the plan has proven that no other pin moves
             evidence=evidence,
         )
 
+    def _inapplicable(self, bump: Bump, plan: PinPlan) -> str:
+        """Return why the repository or this branch has no pin that the step could move; empty if it has one."""
+        if reason := bump.repository.inapplicable(self.NAME):
+            return reason
+        reads_gitlab = self.ci == "gitlab"
+        if reads_gitlab in {reader == "gitlab" for reader in plan.readers}:
+            return ""
+        reader = "that GitLab reads" if reads_gitlab else "outside GitLab"
+        return f"Not applicable: {bump.base} has no {bump.image_type} pin {reader}."
+
 
 github = PinStep(GITHUB_PIN, "github")
 gitlab = PinStep(GITLAB_PIN, "gitlab")
-
-
-def _not_applicable(branch: bump_branch.BumpBranch, notebook: str, ci: str) -> str:
-    """Return why the repository or this branch has no pin that this step could move; empty if it has one."""
-    bump = branch.bump
-    if reason := bump.repository.inapplicable(notebook):
-        return reason
-    sites = bump.repository.sites
-    for reading in read(branch.checkout.read(sites.pin_paths, branch.start), sites):
-        site = reading.site
-        is_moved = site.lockstep and site.image_type == bump.image_type
-        if is_moved and (site.ci == "gitlab") == (ci == "gitlab") and (reading.pins or reading.problem):
-            return ""
-    reader = "that GitLab reads" if ci == "gitlab" else "outside GitLab"
-    return f"Not applicable: {bump.base} has no {bump.image_type} pin {reader}."

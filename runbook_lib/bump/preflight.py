@@ -50,7 +50,7 @@ def look(world: World, bump: Bump) -> PreflightFacts:
     planned = pins_step.plan_bump(branch)
     checks = (*_checkout_checks(branch, planned.plan), *policy.checks(branch), *rights(world.github, bump))
     drivers, validation = os.environ.get(DRIVERS_VARIABLE, ""), gitlab_tests.describe(branch)
-    pins = sync_survey.survey(branch.checkout.path, [branch.start], repository=bump.repository)
+    pins = sync_survey.survey(branch.checkout, [branch.start], repository=bump.repository)
     recipes: tuple[str, ...] = ()
     if bump.repository.tests.recipes:
         found, unreadable = gitlab_tests.read_recipes(branch.checkout, branch.start)

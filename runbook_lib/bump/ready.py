@@ -94,11 +94,6 @@ class ReadyFacts:
     commit: str = ""
     steps: tuple[RecordedStep, ...] = ()
 
-    @property
-    def missing(self) -> tuple[Requirement, ...]:
-        """The requirements that prevent the merge."""
-        return tuple(requirement for requirement in self.requirements if requirement.blocks)
-
 
 def look(world: World, bump: Bump) -> ReadyFacts:
     """Read every requirement again.  Changes nothing."""
@@ -121,7 +116,7 @@ def plan(facts: ReadyFacts, bump: Bump) -> Plan[World]:
     links |= {_LINKS[each.kind]: each.url for each in found if each.kind in _LINKS and each.url}
     as_json = [{**asdict(each), "name": each.name, "blocks": each.blocks} for each in found]
     inputs: dict[str, object] = {"requirements": as_json, "checked_commit": facts.commit}
-    if missing := replace(facts, requirements=found).missing:
+    if missing := [each for each in found if each.blocks]:
         return Plan(Outcome(""), shown, waiting=_not_ready(missing, facts.steps), evidence=Evidence(inputs, links))
     limit = ""
     if any(each.kind == "ci" and each.state == "inapplicable" for each in found):
@@ -174,9 +169,13 @@ def _without_requirements(facts: ReadyFacts, bump: Bump) -> Plan[World]:
 
 def _table(steps: Sequence[RecordedStep]) -> display.View:
     """Show the steps and their results."""
-    marks = {step["name"]: display.mark(step["state"], step["warnings"]) for step in steps}
     return display.table(
-        {"step": each["name"], "outcome": marks[each["name"]], "result": each["outcome"]["sentence"]} for each in steps
+        {
+            "step": each["name"],
+            "outcome": display.mark(each["state"], each["warnings"]),
+            "result": each["outcome"]["sentence"],
+        }
+        for each in steps
     )
 
 
@@ -283,7 +282,7 @@ def _check_signatures(head: Head) -> Iterator[Requirement]:
 def _check_pins(head: Head) -> Iterator[Requirement]:
     bump = head.branch.bump
     survey = sync_survey.survey(
-        head.branch.checkout.path, [head.pull.head_sha], expected=bump.tag, image_type=bump.image_type,
+        head.branch.checkout, [head.pull.head_sha], expected=bump.tag, image_type=bump.image_type,
         repository=bump.repository, of_bump=True,
     )  # fmt: skip
     states: dict[str, State] = {"in sync": "met", "out of sync": "missing"}

@@ -25,7 +25,7 @@ from runbook_lib.record.recorder import Recorder
 from runbook_lib.world import bump_branch
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.github.errors import NotAllowed
-from runbook_lib.world.ports import ONLINE, Forge, Services, World
+from runbook_lib.world.ports import ONLINE, Services, World
 
 State = Literal["holds", "made", "would be made", "waits", "failed"]
 
@@ -60,24 +60,26 @@ def carry_out(step: Recorder, plan: Plan[World], world: World, show: Callable[[o
     for question in plan.questions:
         step.decide(question)
     step.check(*plan.checks)
-    results: list[Result] = []
+    results, is_stopped = list[Result](), False
     for condition in plan.conditions:
-        if results and results[-1].state in ("waits", "failed"):
+        if is_stopped:
             check = Check(condition.sentence, "waiting", "It waits for the one above.")
             results.append(Result(condition, "waits", check))
         else:
             results.append(_treat(step, condition, world))
+        is_stopped = results[-1].state in ("waits", "failed")
     if results:
         rows = ({"shall hold": r.condition.sentence, "state": r.state, "found": r.check.detail} for r in results)
         show(display.table(rows))
+    world.round = None if is_stopped else plan.round  # the plan decides tests only once its conditions hold
     for result in results:
         for found in result.check.evidence.shown:
             show(found)
-    step.conditions([result.as_json() for result in results])
-    is_stopped = any(result.state in ("waits", "failed") for result in results)
-    world.round = None if is_stopped else plan.round  # the plan decides tests only once its conditions hold
-    for result in results:
-        step.check(_recorded(result))
+        step.condition(result.as_json())
+        check = result.check
+        if result.state == "would be made":
+            check = replace(check, status="skipped", detail=f"Not done: {result.condition.sentence}.")
+        step.check(check)
         if result.check.status == "skipped":
             step.warn(result.check.detail)
     _conclude(step, plan, results)
@@ -115,13 +117,6 @@ def _read(bump: Bump, condition: Condition[World], world: World) -> Check:
         if bump.publish or not condition.leaves_machine:
             raise
         return Check(condition.sentence, "failed", str(error))
-
-
-def _recorded(result: Result) -> Check:
-    check = result.check
-    if result.state == "would be made":
-        return replace(check, status="skipped", detail=f"Not done: {result.condition.sentence}.")
-    return check
 
 
 def _conclude(step: Recorder, plan: Plan[World], results: Sequence[Result]) -> None:
@@ -208,15 +203,11 @@ class Run:
     failure: RunbookError | None = None
 
     @cached_property
-    def forge(self) -> Forge | None:
-        """The forge, or None if there is no usable token and this run publishes nothing."""
-        return self.services.forge(self.checkout.repository(), required=self.bump.publish)
-
-    @cached_property
     def world(self) -> World:
-        """The outside, as the steps see it."""
+        """The outside, as the steps see it: without GitHub if there is no token and this run publishes nothing."""
+        github = self.services.forge(self.checkout.repository(), required=self.bump.publish)
         return World(
-            self.checkout, self.forge, self.record, self.services, self.record.records, folder=self.record.folder,
+            self.checkout, github, self.record, self.services, self.record.records, folder=self.record.folder,
         )  # fmt: skip
 
     def step(self, step: Step[F], round: int = 1) -> None:

@@ -158,7 +158,7 @@ def _count_refused(branch: BumpBranch) -> int:
     return sum(tree == previous for previous, tree in pairwise(trees)) + 1
 
 
-def find_obstacle(state: PullRequestState, pull: Pull, github: Forge, records: Path | None = None) -> Outcome | None:
+def find_obstacle(state: PullRequestState, pull: Pull, github: Forge, records: Path | None) -> Outcome | None:
     """Return why CI must not be authorized for the head commit, and what to do; None if it may be.
 
     ``records`` is the bump's folder in the archive.

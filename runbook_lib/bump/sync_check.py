@@ -4,7 +4,7 @@ It changes nothing.  A preview compares the pins as the bump will leave them.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
@@ -35,10 +35,10 @@ class SyncFacts:
 
     branch: BumpBranch
     survey: Survey
-    planned: bool = False
-    untouched: tuple[Check, ...] = ()
-    old_lines: Mapping[str, str] = field(default_factory=dict)
-    unsearched: str = ""
+    planned: bool
+    untouched: tuple[Check, ...]
+    old_lines: Mapping[str, str]
+    unsearched: str
 
 
 def look(world: World, bump: Bump) -> SyncFacts:
@@ -83,7 +83,7 @@ def plan(facts: SyncFacts, bump: Bump) -> Plan[World]:
 def _read_pins(world: World, branch: BumpBranch) -> tuple[Survey, bool]:
     """Return the pins, and whether that is with the planned edits."""
     bump = branch.bump
-    compare = partial(sync_survey.survey, world.checkout.path, image_type=bump.image_type, repository=bump.repository)
+    compare = partial(sync_survey.survey, world.checkout, image_type=bump.image_type, repository=bump.repository)
     # Run on its own, the step proves that a branch is in sync now; in a bump's preview the edits are still to come.
     if bump.tag and not bump.apply and (branch.tip is None or world.journal.is_bump):
         edits = pins_step.plan_commit(branch, branch.start).edits

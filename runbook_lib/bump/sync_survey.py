@@ -16,7 +16,6 @@ from runbook_lib.pins.repositories import FILE, MEGATRON_LM, Repository
 from runbook_lib.pins.sites import Texts
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.plain_text import aligned
-from runbook_lib.world import repository as recognized
 from runbook_lib.world.git import blobs
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.git.command import GitFailed
@@ -39,7 +38,7 @@ class Snapshot:
     name: str
     commit: str | None
     verdicts: tuple[PinVerdict, ...]
-    overdue: tuple[str, ...] = ()
+    overdue: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Survey:
     repository: Path
     snapshots: tuple[Snapshot, ...]
     strict: bool
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
 
     @property
     def outcome(self) -> Outcome:
@@ -89,7 +88,7 @@ class Survey:
                 rows.append(ref | pin | {"verdict": verdict.state})
         return rows
 
-    def as_text(self, *, details: bool = True) -> str:
+    def as_text(self, *, details: bool) -> str:
         """Return the table, the problems in complete sentences, and the outcome as the last line.
 
         Without ``details``, for pins that are in sync, only what limits the answer precedes the outcome.
@@ -149,28 +148,26 @@ def _printable(text: str) -> str:
 
 
 def survey(
-    place: str | Path,
+    checkout: Checkout,
     refs: Sequence[str] = (),
     *,
+    repository: Repository,
     strict: bool = False,
     expected: Tag | None = None,
     image_type: ImageType = "dev",
-    repository: Repository | None = None,
     edits: Sequence[Edit] = (),
     of_bump: bool = False,
 ) -> Survey:
-    """Check the clone at ``place``: its work tree, or each of ``refs``, without checking anything out.
+    """Check a clone: its work tree, or each of ``refs``, without checking anything out.
 
     A ref may be a pattern with ``*``, ``?`` or ``[…]`` for local branches (``core_r*``) or remote-tracking ones
     (``origin/core_r*``).  ``^`` before a name or pattern excludes its matches from the other patterns' matches.
     ``expected`` is the tag that the pins of ``image_type`` should have; without it they are compared with the newest of
-    them.  Without ``repository``, it is recognized.  ``edits`` are planned edits: the files are judged as they will be.
+    them.  ``edits`` are planned edits: the files are judged as they will be.
     ``of_bump``: the lockstep pins of other types, which such a bump does not move, are left out.  ``strict``: pins that
     only inform decide too, and quarantines past their review date.
     Raises CannotTell for a ref or pattern that matches nothing, and for a repository without a known pin site.
     """
-    checkout = Checkout.open(place)
-    repository = repository or recognized.choose(checkout, refs=refs)
     sites, notes = repository.sites, list[str]()
     if not refs and checkout.bare:
         refs = ("HEAD",)

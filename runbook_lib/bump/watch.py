@@ -31,11 +31,11 @@ class WatchResult:
     *new*: not proposed yet, because this run did not publish.  *waiting*: every newer tag is held back.
     """
 
-    image: str
     state: State
     sentence: str
     tag: str = ""
     url: str = ""
+    image: str = ""
 
     @property
     def exit_status(self) -> int:
@@ -54,9 +54,10 @@ def watch(checkout: Checkout, bump: Bump, services: Services) -> tuple[WatchResu
     for pinned in dict.fromkeys(map(sites.image_of, moved)):
         of_image = replace(bump, repository=replace(bump.repository, sites=sites.only(pinned)))
         try:
-            results.append(_watch_image(checkout, of_image, pinned, services))
+            found = _watch_image(checkout, of_image, pinned, services)
         except RunbookError as error:
-            results.append(WatchResult(pinned.name, "cannot tell", str(error)))
+            found = WatchResult("cannot tell", str(error))
+        results.append(replace(found, image=pinned.name))
     if not results:
         raise CannotTell(f"{bump.repository.name} has no {bump.image_type} pins, so there is nothing to watch.")
     return tuple(results)
@@ -71,7 +72,7 @@ def _watch_image(checkout: Checkout, bump: Bump, pinned: PinnedImage, services: 
     current = ", ".join(sorted(tags))
     if len(tags) > 1:
         sentence = f"The pins do not agree ({current}): `runbook check` lists them. Fix or bump them by hand."
-        return WatchResult(pinned.name, "needs a person", sentence)
+        return WatchResult("needs a person", sentence)
     with services.registry(ImageRef.parse(f"{pinned.name}:{current}")) as registry:
         newer = pinned.family.newer_releases(pinned.family.read(current), registry.tags())
     github = services.forge(checkout.repository(), required=bump.publish) if newer else None
@@ -82,20 +83,20 @@ def _watch_image(checkout: Checkout, bump: Bump, pinned: PinnedImage, services: 
             return replace(found, tag=str(tag), sentence=" ".join([found.sentence, *held]))
         held.append(f"{tag}: {found.sentence}")
     if held:
-        return WatchResult(pinned.name, "waiting", f"{current} stays. {' '.join(held)}")
-    return WatchResult(pinned.name, "up to date", f"{current} is the newest release.")
+        return WatchResult("waiting", f"{current} stays. {' '.join(held)}")
+    return WatchResult("up to date", f"{current} is the newest release.")
 
 
 def _propose(checkout: Checkout, bump: Bump, github: Forge | None, services: Services) -> WatchResult:
     """Propose a tag; *waiting* if it is held, cannot be used, or was proposed before."""
-    image, holds = bump.repository.sites.image, bump.repository.holds
+    holds = bump.repository.holds
     if reason := holds.get(str(bump.tag)) or holds.get("*"):
-        return WatchResult(image, "waiting", f"It is held: {reason.rstrip('.')}.")
+        return WatchResult("waiting", f"It is held: {reason.rstrip('.')}.")
     if github and (proposed := _proposed(checkout, github, bump)):
         return proposed
     planned = pins_step.plan_bump(bump_branch.find(checkout, bump, services))
     if planned.check.status == "failed":
-        return WatchResult(image, "waiting", planned.check.detail)
+        return WatchResult("waiting", planned.check.detail)
     if planned.check.status == "skipped":
         raise CannotTell(f"{bump.tag} could not be verified: {planned.check.detail}")
     if bump.publish and github:
@@ -107,7 +108,7 @@ def _propose(checkout: Checkout, bump: Bump, github: Forge | None, services: Ser
         unknown = "" if github else " Whether it is open already is unknown without a token for GitHub."
         plan = commands.command(notebooks.BUMP, bump, repo=str(checkout.path))
         sentence = f"Would open a draft pull request: {bump.title!r}. Add --publish.{unknown} The plan: {plan}"
-        result = WatchResult(image, "new", sentence)
+        result = WatchResult("new", sentence)
     drivers = check_drivers(planned.image, os.environ.get(DRIVERS_VARIABLE, ""))
     state: State = "needs a person" if drivers.status == "failed" else result.state
     return replace(result, state=state, sentence=f"{result.sentence} Drivers: {drivers.detail}")
@@ -115,16 +116,16 @@ def _propose(checkout: Checkout, bump: Bump, github: Forge | None, services: Ser
 
 def _proposed(checkout: Checkout, github: Forge, bump: Bump) -> WatchResult | None:
     """Return what became of the pull request for a tag; None if there is none.  A tag is proposed once."""
-    head, image = head_of(checkout, bump), bump.repository.sites.image
+    head = head_of(checkout, bump)
     if pull := find_pull(github, bump, head):
         sentence = f"#{pull.number} by {pull.author} is open: continue with the bump notebook."
-        return WatchResult(image, "open", sentence, url=pull.url)
+        return WatchResult("open", sentence, url=pull.url)
     if last := next(iter(github.pulls(head=head, base=bump.base, state="all")), None):
         if last.merged:
             sentence = f"#{last.number} was merged, but {bump.base} no longer has {bump.tag}: bump it again by hand."
         else:
             sentence = f"#{last.number} was closed without a merge. Reopen it to try again."
-        return WatchResult(image, "waiting", sentence)
+        return WatchResult("waiting", sentence)
     return None
 
 

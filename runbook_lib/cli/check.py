@@ -32,12 +32,13 @@ def check(
 
     Exit status: 0 they do, 1 they do not, 2 unknown.
     """
-    repository = choose(Checkout.open(repo), pins, refs)
+    checkout = Checkout.open(repo)
+    repository = choose(checkout, pins, refs)
     expected = None
     if tag:
         repository, expected = repository.of_tag(tag)
     result = sync_survey.survey(
-        repo, refs, strict=strict, expected=expected, image_type=image_type, repository=repository
+        checkout, refs, strict=strict, expected=expected, image_type=image_type, repository=repository
     )
     has_details = verbose or result.outcome != "in sync"
     hint = " --verbose lists them." if result.sentences and not has_details else ""

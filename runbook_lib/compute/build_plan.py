@@ -9,9 +9,8 @@ from importlib.resources import files
 from runbook_lib.compute.engine import BUILD_OPTIONS, Engine
 from runbook_lib.errors import CannotTell
 from runbook_lib.images.reference import ImageRef, ImageType
-from runbook_lib.pins.finders import BuildArg, Counted, DockerArg
 from runbook_lib.pins.repositories import Repository
-from runbook_lib.pins.sites import Pin, PinSite, Texts, read
+from runbook_lib.pins.sites import Pin, Texts, read
 
 #: Processor name of a machine → architecture of its images.
 _ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
@@ -117,7 +116,7 @@ def _build(repository: Repository, image_type: ImageType, options: tuple[str, ..
     if repository.name in BUILDS and not repository.origin:
         return BUILDS[repository.name]
     sites = [site for site in repository.sites.pins if site.image_type == image_type and site.lockstep]
-    found = dict(sorted(pair for pair in map(_build_argument, sites) if pair[0]))
+    found = dict(sorted(site.build_argument for site in sites if site.build_argument[0]))
     named = {path: name for path, name in found.items() if path in options or f"--file={path}" in options} or found
     if len(named) == 1:
         ((path, argument),) = named.items()
@@ -131,16 +130,6 @@ def _build(repository: Repository, image_type: ImageType, options: tuple[str, ..
     )
 
 
-def _build_argument(site: PinSite) -> tuple[str, str]:
-    """Return the Dockerfile and the argument for a pin's image; empty if the site does not declare them."""
-    finder = site.finder.finder if isinstance(site.finder, Counted) else site.finder
-    if isinstance(finder, DockerArg):
-        return site.path, finder.name
-    if isinstance(finder, BuildArg) and site.dockerfile:
-        return site.dockerfile, finder.name
-    return "", ""
-
-
 def _pins(
     texts: Texts, repository: Repository, image_type: ImageType, architecture: str, dockerfile: str
 ) -> tuple[Pin, ...]:
@@ -151,7 +140,7 @@ def _pins(
         reason = " ".join(filter(None, [it.problem for it in readings])) or "None of its files names one."
         raise CannotTell(f"{repository.name} has no pin of type {image_type} to build from. {reason}")
     # Pins of other Dockerfiles, or of arguments that this one does not have, come last.
-    return tuple(sorted(pins, key=lambda pin: _build_argument(pin.site)[0] not in ("", dockerfile)))
+    return tuple(sorted(pins, key=lambda pin: pin.site.build_argument[0] not in ("", dockerfile)))
 
 
 def _location(pin: Pin) -> str:

@@ -7,9 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from runbook_lib.errors import CannotTell
-from runbook_lib.images.families import OTHER, family_of
-from runbook_lib.images.reference import ImageRef
-from runbook_lib.pins.find import Place, Source
+from runbook_lib.pins.find import Place, Source, read_tag
 from runbook_lib.pins.finders import Finder, UntrustedRegex, literal_text
 from runbook_lib.pins.moves import Arrival
 
@@ -36,7 +34,7 @@ class FoundPin:
     @property
     def edition(self) -> str:
         """The edition of its tag."""
-        return (family_of(ImageRef.parse(self.place.image)) or OTHER).read(self.place.tag).edition
+        return read_tag(self.place.image, self.place.tag).edition
 
     @property
     def history(self) -> str:

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.families import CUDA, FAMILIES, NGC_HOST, OTHER, family_of
-from runbook_lib.images.reference import ImageRef, ImageType
+from runbook_lib.images.reference import ImageRef, ImageType, Tag
 
 #: Path of a known image → its name.
 _HOMES = {image.partition("/")[2]: image for family in (CUDA, *FAMILIES) for image in reversed(family.images)}
@@ -58,9 +58,9 @@ class Place:
     end: int
     image: str
     tag: str
-    image_type: ImageType = "dev"
-    alone: bool = False
-    skip_reason: str = ""
+    image_type: ImageType
+    alone: bool
+    skip_reason: str
 
 
 class Source:
@@ -161,10 +161,15 @@ def _problem(image: str, tag: str) -> str:
     if not re.search("[0-9]", tag):
         return f"{tag} is a name whose image changes"
     try:
-        (family_of(ImageRef.parse(image)) or OTHER).read(tag)
+        read_tag(image, tag)
     except RunbookError as error:
         return str(error)
     return ""
+
+
+def read_tag(image: str, tag: str) -> Tag:
+    """Return a tag as the family of its image reads it.  Raises RunbookError for one that is none."""
+    return (family_of(ImageRef.parse(image)) or OTHER).read(tag)
 
 
 def _assigned(source: Source, match: re.Match[str], image: str) -> Sequence[Place]:

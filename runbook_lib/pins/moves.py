@@ -113,7 +113,7 @@ def commits(log: str) -> Iterator[tuple[str, int, list[FileChange]]]:
     """
     for entry in f"\n{log}".split("\n\0")[1:]:
         head, *diffs = entry.split("\ndiff --git ")
-        commit, time = head.split()
+        commit, time, *_ = head.split()  # a setting of git may add what a submodule's commits are
         yield commit, int(time), [change for diff in diffs if (change := _file_change(diff))]
 
 

@@ -32,6 +32,7 @@ class PinPlan:
     """The changes of a bump to the files; empty if it is already done.  ``warnings`` are complete sentences.
 
     ``cuda_bound`` are sentences about versions that fit only one CUDA release, each with that release, such as 13.3.
+    ``readers`` are those of the pins of this type, moved or not.
     """
 
     changes: tuple[PinChange, ...]
@@ -40,6 +41,7 @@ class PinPlan:
     platforms: tuple[str, ...]
     target: str = ""
     cuda_bound: tuple[tuple[str, str], ...] = ()
+    readers: frozenset[str] = frozenset()
 
     def for_cuda(self, cuda: str | None) -> "PinPlan":
         """Return the plan with a warning for each version that does not fit the new image's CUDA, such as ``13.3``.
@@ -71,7 +73,7 @@ def plan(
     image_type: ImageType,
     *,
     allow: frozenset[str] = frozenset(),
-    digest_of_target: Callable[[], str] | None = None,
+    digest_of_target: Callable[[], str],
 ) -> PinPlan:
     """Plan to move the pins of ``image_type`` to ``target``; pins that already have it are left alone.
 
@@ -100,8 +102,6 @@ def plan(
     digest = ""
     of_index = {pin.image.digest for pin in chosen if pin.image.digest and not pin.location.platform}
     if len(of_index) > 1 or any(pin.image.digest for pin in moved):
-        if digest_of_target is None:
-            raise CannotTell(f"A pin has a digest, and that of {target} is not known: nothing was planned.")
         digest = digest_of_target()
         # Pins that have another digest of the target get this one too; those of platforms may differ.
         for pin in chosen:
@@ -115,7 +115,8 @@ def plan(
         for pin in reading.pins:
             warnings.append(f"{pin.name}: This is a dead build argument: {reason}. Moving it changes no image.")
     cuda_bound = tuple(_cuda_bound(sites, texts, moving))
-    return PinPlan(changes, edits, tuple(warnings), platforms or sites.platforms, str(target), cuda_bound)
+    readers = frozenset(pin.site.ci for pin in of_type)
+    return PinPlan(changes, edits, tuple(warnings), platforms or sites.platforms, str(target), cuda_bound, readers)
 
 
 def _of_edition(pins: Sequence[Pin], target: Tag) -> list[Pin]:
@@ -159,7 +160,7 @@ def _stop_or_warn(readings: Sequence[SiteReading], moving: Sequence[ImageType]) 
     others = [reading.problem for reading in readings if reading.problem and reading.problem not in stops]
     warnings = [f"{problem} This bump does not touch it." for problem in others]
     if stops:
-        fix = "declare it in runbook_lib/pins/known_sites.py"
+        fix = "declare it in runbook_lib/pins/repositories.py"
         if any(reading.problem and reading.site.needs == "declared" for reading in readings):
             fix = "correct the pins file"
         raise CannotTell(

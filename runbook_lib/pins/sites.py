@@ -67,6 +67,19 @@ class PinSite:
         """``lockstep dev``, ``lockstep lts``, ``frozen`` or ``informational``."""
         return f"lockstep {self.image_type}" if self.lockstep else self.kind
 
+    @property
+    def search(self) -> Finder:
+        """The finder, whatever the number of its places is."""
+        return self.finder.finder if isinstance(self.finder, Counted) else self.finder
+
+    @property
+    def build_argument(self) -> tuple[str, str]:
+        """The Dockerfile and the build argument that the site declares or passes to it; empty where it names none."""
+        finder = self.search
+        if isinstance(finder, DockerArg):
+            return self.path, finder.name
+        return (self.dockerfile, finder.name) if isinstance(finder, BuildArg) else ("", "")
+
 
 @dataclass(frozen=True)
 class Coupling:
@@ -154,7 +167,7 @@ class Pin:
     location: PinLocation
     image: ImageRef
     tag: Tag
-    is_plain: bool = False
+    is_plain: bool
 
     @property
     def path(self) -> str:
@@ -190,16 +203,6 @@ class SiteReading:
     pins: tuple[Pin, ...]
     problem: str = ""
 
-    @property
-    def argument(self) -> str:
-        """The build argument that the site passes or declares; empty for other kinds of sites."""
-        finder = _unwrapped(self.site.finder)
-        return finder.name if isinstance(finder, BuildArg | DockerArg) else ""
-
-
-def _unwrapped(finder: Finder) -> Finder:
-    return finder.finder if isinstance(finder, Counted) else finder
-
 
 def read(texts: Texts, sites: Sites) -> tuple[SiteReading, ...]:
     """Read every site.  ``texts`` has each of ``sites.pin_paths``, None for a file that does not exist."""
@@ -232,7 +235,7 @@ def _pins(site: PinSite, text: str, pinned: PinnedImage) -> Iterator[Pin]:
                 raise CannotTell("a digest follows that the finder leaves out; let it find the digest too.")
         except RunbookError as error:
             raise CannotTell(f"line {location.line}, {location.selector}: {error}") from error
-        is_yaml = isinstance(_unwrapped(site.finder), YamlValue) or _YAML.search(site.path)
+        is_yaml = isinstance(site.search, YamlValue) or _YAML.search(site.path)
         yield Pin(site, location, image, tag, bool(is_yaml) and is_plain(text, location.start, location.end))
 
 
@@ -242,15 +245,15 @@ def dead_arguments(texts: Texts, readings: Sequence[SiteReading]) -> Iterator[tu
     The Dockerfile declares no such argument, or does not exist.
     """
     for reading in readings:
-        path, name = reading.site.dockerfile, reading.argument
-        if not reading.pins or not path:
+        path, name = reading.site.build_argument
+        if not reading.pins or not reading.site.dockerfile:
             continue
         dockerfile = texts.get(path)
         if dockerfile is None:
             yield reading, f"{name} is passed to {path}, which does not exist"
         elif name not in arguments(dockerfile):
-            own = [other for other in readings if other.site.path == path and not other.site.dockerfile]
-            declared = " and ".join(f"ARG {other.argument}" for other in own if other.argument)
+            own = [other.site.build_argument[1] for other in readings if other.site.path == path]
+            declared = " and ".join(f"ARG {argument}" for argument in own if argument)
             instead = f" (its image comes from {declared})" if declared else ""
             yield reading, f"{path} declares no ARG {name}, so it does nothing{instead}"
 
@@ -258,11 +261,11 @@ def dead_arguments(texts: Texts, readings: Sequence[SiteReading]) -> Iterator[tu
 def unpassed_defaults(readings: Sequence[SiteReading]) -> Iterator[tuple[SiteReading, str]]:
     """Yield the defaults of a Dockerfile's ARG that no build overrides, though builds pass others to that file."""
     for reading in readings:
-        site, name = reading.site, reading.argument
+        site, name = reading.site, reading.site.build_argument[1]
         passing = [build for build in readings if build.site.dockerfile == site.path]
-        passed = {build.argument for build in passing if build.pins}
+        passed = {build.site.build_argument[1] for build in passing if build.pins}
         # A build that currently passes no image may compute it.
-        known = {build.argument for build in passing}
+        known = {build.site.build_argument[1] for build in passing}
         if reading.pins and name and not site.dockerfile and passed and name not in known:
             yield reading, f"Nothing passes ARG {name} (CI passes {', '.join(sorted(passed))}): this default is built."
 

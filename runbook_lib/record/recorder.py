@@ -155,10 +155,9 @@ class Recorder:
             asked["facts"] = {**question.facts, "plot": f"{self._prefix}{plot}"}
         self._add("decisions", {"question": question.kind, **asked})
 
-    def conditions(self, conditions: Sequence[Mapping[str, object]]) -> None:
-        """Add the conditions of a plan, each with what became of it."""
-        for condition in conditions:
-            self._add("conditions", condition)
+    def condition(self, condition: Mapping[str, object]) -> None:
+        """Add a condition of a plan, with what became of it."""
+        self._add("conditions", condition)
 
     def preview(self, sentence: str, next: Next) -> None:
         """End the step with what it would do, or for what it would wait, after those before it in the same run."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from runbook_lib.pins.known_sites import MEGATRON_LM
+from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.world.git import blobs
 from runbook_lib.world.git.checkout import Checkout
 
@@ -53,7 +53,7 @@ def grep(clone: Path, *ref: str) -> float:
 
 def many_refs(clone: Path, count: int = 20) -> list[str]:
     """Branches of the clone with pins, those with a matrix of their own first: nothing read for one helps another."""
-    matrix = next(site.path for site in MEGATRON_LM.pins if site.needs == "always")
+    matrix = next(site.path for site in MEGATRON_LM.sites.pins if site.needs == "always")
     names = blobs.branches(clone)
     found = blobs.read_blobs(clone, [(name, matrix) for name in names])
     first: dict[str, str] = {}

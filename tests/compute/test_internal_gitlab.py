@@ -7,7 +7,6 @@ from runbook_lib.compute import internal_gitlab
 from runbook_lib.compute.internal_gitlab import RemoteProject, internal_image, parse_remote
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.images.reference import ImageRef
-from runbook_lib.pins.known_sites import MEGATRON_LM as SITES
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM
 from runbook_lib.world.gitlab.models import Pipeline, PipelineJob
 
@@ -15,6 +14,7 @@ HEAD, OTHER = "a" * 40, "b" * 40
 BRANCH = "bump/main/dev-26.04-py3"
 TO = f"pull-request/{BRANCH}"
 DEV = image("26.04-py3")
+SITES = MEGATRON_LM.sites
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from runbook_lib.pins import plan as pins
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.check import PinVerdict, check_pins, outcome
 from runbook_lib.pins.finders import BuildArg
+from runbook_lib.pins.pins_file import parse
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, REPOSITORIES, Repository
 from runbook_lib.pins.sites import PinnedImage, PinSite, Sites
 from runbook_lib.practice import ci as practice_ci
@@ -244,7 +245,8 @@ def test_check_takes_whose_pins_and_a_tag_of_their_family(tmp_path: Path, capsys
 
 def planned(texts: dict[str, str], it: Repository, tag: str, *allow: str) -> pins.PinPlan:
     given = {path: texts.get(path) for path in it.sites.paths}
-    return pins.plan(given, it.sites, it.sites.family.read(tag), "dev", allow=frozenset(allow))
+    target = it.sites.family.read(tag)
+    return pins.plan(given, it.sites, target, "dev", allow=frozenset(allow), digest_of_target=str)
 
 
 def test_a_default_in_an_expression_moves_and_nothing_beside_it() -> None:
@@ -312,3 +314,13 @@ def test_after_a_merge_the_release_branches_are_those_of_the_repository(tmp_path
     bump = Bump.parse(tag="26.02-py3", base="r0.3.0", repository=MEGATRON_BRIDGE)
     (row,) = after_merge.branch_rows(BumpBranch(Checkout.open(place), bump, "", "", "", None))
     assert (row["branch"], row["image"], row["state"]) == ("r0.4.0", "25.11-py3", "older")
+
+
+def test_the_merge_is_found_where_a_file_has_the_tag_alone(tmp_path: Path) -> None:
+    own_pins = parse("version: 1\nimage: a.b/c\nfamily: other\npins: [{path: v, find: {text: 'v={tag}'}}]\n", "a/b")
+    place = tmp_path / "clone"
+    for text in ("v=1.0\n", "v=1.1\n", "# later\nv=1.1\n"):
+        commit(place, {"v": text})
+    bump, head = Bump.parse(tag="1.1", repository=own_pins), git(place, "rev-parse", "HEAD")
+    branch = BumpBranch(Checkout.open(place), bump, "", head, head, None)
+    assert after_merge.merge_commit(branch) == git(place, "rev-parse", "HEAD^")

@@ -6,6 +6,7 @@ The lists in ``references/`` say at which commit each was made, and name one ref
 from pathlib import Path
 
 import pytest
+from clones import git
 
 from runbook_lib.pins import pins_file
 from runbook_lib.world.git.checkout import Checkout
@@ -33,12 +34,16 @@ LOCKSTEP = {
 
 
 @pytest.mark.parametrize("repository", LOCKSTEP)
-def test_references_are_found_and_what_bumps_moved_is_lockstep(repository: str, request: pytest.FixtureRequest) -> None:
+def test_references_are_found_and_what_bumps_moved_is_lockstep(
+    repository: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     clone: Path = request.getfixturevalue(repository)
     name = repository.replace("_", "-")
     lines = (Path(__file__).parent / "references" / f"{name}.tsv").read_text().splitlines()
     commit = next(line.split()[-1] for line in lines if line.startswith("# commit "))
-    findings = find(Checkout.open(clone), commit)
+    git(tmp_path, "clone", "-q", "--bare", "--shared", str(clone), "clone.git")
+    git(tmp_path / "clone.git", "update-ref", "--no-deref", "HEAD", commit)
+    findings = find(Checkout.open(tmp_path / "clone.git"))
     found = {
         (place.path, place.line, place.image, place.tag)
         for place in (*(p.place for p in findings.pins), *findings.skipped)

@@ -9,8 +9,10 @@ from runbook_lib.compute.internal_gitlab import builds
 from runbook_lib.images.families import NGC
 from runbook_lib.images.reference import ImageType
 from runbook_lib.pins import plan as pins
-from runbook_lib.pins.known_sites import MEGATRON_LM
+from runbook_lib.pins import repositories
 from runbook_lib.world.git.checkout import Checkout
+
+MEGATRON_LM = repositories.MEGATRON_LM.sites
 
 pytestmark = [pytest.mark.replay, pytest.mark.component("gitlab-ci-local")]
 
@@ -33,7 +35,8 @@ def test_the_edited_file_is_valid_and_has_the_jobs_that_prove_the_pin(
     listed = checkout.git("ls-tree", "-r", "--name-only", start, "--", ".gitlab", ".gitlab-ci.yml").splitlines()
     texts = {path: text or "" for path, text in checkout.read(listed, start).items() if path.endswith(".yml")}
     known = checkout.read(MEGATRON_LM.paths, start)
-    plan = pins.plan(known, MEGATRON_LM, NGC.read(tag), image_type, allow=frozenset({"older-tag"})).part("gitlab")
+    target, allow = NGC.read(tag), frozenset({"older-tag"})
+    plan = pins.plan(known, MEGATRON_LM, target, image_type, allow=allow, digest_of_target=str).part("gitlab")
     assert plan.edits
     edited = texts | {it.path: it.after for it in plan.edits}
     before, after = jobs(tmp_path / "before", texts), jobs(tmp_path / "after", edited)

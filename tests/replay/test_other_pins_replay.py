@@ -34,7 +34,7 @@ def test_the_plan_of_a_bump_that_people_made_holds_their_pin(megatron_bridge: Pa
     """People moved the Dockerfile's default; ours moves the argument that does nothing as well, and says so."""
     sites, checkout = MEGATRON_BRIDGE.sites, Checkout.open(megatron_bridge)
     before, after = (checkout.read(sites.paths, ref) for ref in (f"{bump}~", bump))
-    edits = {it.path: it for it in pins.plan(before, sites, sites.family.read(tag), "dev").edits}
+    edits = {it.path: it for it in pins.plan(before, sites, sites.family.read(tag), "dev", digest_of_target=str).edits}
     assert edits.keys() == {DOCKERFILE, CICD}
     line = next(line for line in edits[DOCKERFILE].after.splitlines() if line.startswith("ARG BASE_IMAGE="))
     assert line in (after[DOCKERFILE] or "").splitlines()
@@ -42,6 +42,7 @@ def test_the_plan_of_a_bump_that_people_made_holds_their_pin(megatron_bridge: Pa
 
 def test_every_commit_of_the_default_is_checked(ml_containers: Path) -> None:
     log = ["log", "--format=%H", "71a115d", "--", ".github/workflows/megatron.yml"]
-    found = survey(ml_containers, Checkout.open(ml_containers).git(*log).split(), repository=ML_CONTAINERS)
+    checkout = Checkout.open(ml_containers)
+    found = survey(checkout, checkout.git(*log).split(), repository=ML_CONTAINERS)
     assert len(found.snapshots) >= 5
     assert all(snapshot.verdicts for snapshot in found.snapshots)

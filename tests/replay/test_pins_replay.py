@@ -13,10 +13,12 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.images.families import NGC
 from runbook_lib.pins import plan
 from runbook_lib.pins.check import outcome
-from runbook_lib.pins.known_sites import MEGATRON_LM
+from runbook_lib.pins.repositories import MEGATRON_LM as REPOSITORY
 from runbook_lib.world.git.checkout import Checkout
 
 pytestmark = pytest.mark.replay
+
+MEGATRON_LM = REPOSITORY.sites
 
 GITLAB = ".gitlab/stages/01.build.yml"
 VERSION = {"dev": "docker/.ngc_version.dev", "lts": "docker/.ngc_version.lts"}
@@ -38,7 +40,7 @@ def changed_lines(before: str, after: str) -> dict[int, tuple[str, str]]:
 
 
 def planned(given: dict[str, str | None], target: str, image_type: str) -> dict[str, dict[int, tuple[str, str]]]:
-    made = plan.plan(given, MEGATRON_LM, NGC.read(target), image_type)
+    made = plan.plan(given, MEGATRON_LM, NGC.read(target), image_type, digest_of_target=str)
     assert all(edit.before == given[edit.path] for edit in made.edits)
     lines = {edit.path: changed_lines(edit.before, edit.after) for edit in made.edits}
     assert {(path, line) for path in lines for line in lines[path]} == {(c.path, c.line) for c in made.changes}
@@ -82,7 +84,8 @@ def test_the_plan_changes_the_lines_that_people_finally_changed(megatron_lm, bum
         for old, new in lines.values():
             assert re.sub(r"\d\d\.\d\d-py3", target, old) == new
     # #4611 gave the file the final newline that it had lacked; a bump keeps the ending there is.
-    (edit,) = [e for e in plan.plan(given, MEGATRON_LM, NGC.read(target), "dev").edits if e.path == VERSION["dev"]]
+    made = plan.plan(given, MEGATRON_LM, NGC.read(target), "dev", digest_of_target=str)
+    (edit,) = [e for e in made.edits if e.path == VERSION["dev"]]
     assert edit.after.endswith("\n") == edit.before.endswith("\n") == (bump == "64bee49c96")
 
 
@@ -171,7 +174,7 @@ def test_check_agrees_with_another_way_to_read_the_pins_on_every_commit_that_tou
 
 
 def test_every_branch_is_checked_and_planned_or_refused(megatron_lm):
-    found = survey(megatron_lm, ["*"])
+    found = survey(Checkout.open(megatron_lm), ["*"], repository=REPOSITORY)
     assert len(found.snapshots) > 50
     release = [snapshot for snapshot in found.snapshots if "core_r" in snapshot.name and snapshot.verdicts]
     assert len(release) >= 8

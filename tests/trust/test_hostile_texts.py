@@ -21,8 +21,9 @@ from runbook_lib.failures.failure import FailedJob
 from runbook_lib.failures.log_scanner import Scanner
 from runbook_lib.golden import ci_rules
 from runbook_lib.golden.values import BadGoldenFile, parse
-from runbook_lib.pins import finders, known_sites, pins_file
+from runbook_lib.pins import finders, pins_file
 from runbook_lib.pins.check import check_pins
+from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.record import run_file
 from runbook_lib.text import dockerfile, yaml_spans
 from runbook_lib.text.notebook_file import NotebookSource
@@ -136,7 +137,7 @@ READERS: Mapping[str, tuple[Callable[[str], object], Callable[[str], str]]] = {
     "parallelism": (workloads.Parallelism.parse, model),
     "matrix": (finders.matrix_rows, ci),
     "known sites": (
-        lambda text: check_pins(dict.fromkeys(known_sites.MEGATRON_LM.paths, text), known_sites.MEGATRON_LM), ci,
+        lambda text: check_pins(dict.fromkeys(MEGATRON_LM.sites.paths, text), MEGATRON_LM.sites), ci,
     ),
     "golden values": (parse, '{{"a": {}}}'.format),
     "model_config": (ci_rules.ComparisonConfig.parse, model),

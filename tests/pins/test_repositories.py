@@ -1,33 +1,16 @@
-import re
-
 import pytest
 from layouts import DEV, DOCKERFILE, GITLAB, INSTALL_GUIDE, INSTALL_TEST, LTS, NCCL, PROJECT, image, layout
 
-from runbook_lib.errors import CannotTell
-from runbook_lib.pins.known_sites import MEGATRON_LM
+from runbook_lib.pins import repositories
 from runbook_lib.pins.sites import read
+
+MEGATRON_LM = repositories.MEGATRON_LM.sites
 
 
 def found(path, text):
     """Tags that the informational site of a file finds in a text."""
     (site,) = [site for site in MEGATRON_LM.pins if site.path == path and not site.lockstep]
     return [place.value.rpartition(":")[2] for place in site.finder.find(text, MEGATRON_LM.image)]
-
-
-@pytest.mark.parametrize("number", [1, 2, 3, 4])
-def test_every_lockstep_pin_of_every_layout_is_found(number):
-    readings = read(layout(number), MEGATRON_LM)
-    assert [reading.problem for reading in readings if reading.problem] == []
-    pins = [(r.site.image_type, r.site.path, str(p.tag)) for r in readings if r.site.lockstep for p in r.pins]
-    rows = 2 if number >= 3 else 1
-    files = number >= 2
-    assert pins == [
-        *[("dev", DEV, "26.02-py3")] * files,
-        *[("dev", GITLAB, "26.02-py3")] * rows,
-        *[("dev", DOCKERFILE, "26.02-py3")] * (number == 4),
-        *[("lts", LTS, "25.09-py3")] * files,
-        *[("lts", GITLAB, "25.09-py3")] * rows,
-    ]
 
 
 @pytest.mark.parametrize(
@@ -106,13 +89,3 @@ def test_a_file_of_unknown_presence_may_be_missing():
         assert [reading.problem for reading in read(layout(4) | {path: None}, MEGATRON_LM) if reading.problem] == []
     # Before the version files there was no such folder on every branch, and the rows are the pins.
     assert [reading.problem for reading in read(layout(1) | {DOCKERFILE: None}, MEGATRON_LM) if reading.problem] == []
-
-
-def test_a_row_of_either_type_never_counts_for_the_other():
-    texts = layout(4)
-    swapped = texts[GITLAB].replace(
-        "CI_MCORE_DEV_IMAGE\n        FILE: Dockerfile.ci.dev", "CI_MCORE_LTS_IMAGE\n        FILE: x"
-    )
-    (site,) = [s for s in MEGATRON_LM.pins if s.path == GITLAB and s.image_type == "dev"]
-    with pytest.raises(CannotTell, match=re.escape("found none.")):
-        site.finder.find(swapped, MEGATRON_LM.image)
