@@ -111,9 +111,8 @@ class GitHub(Api):
         from githubkit.exception import GitHubException, RequestError, RequestFailed
 
         headers = {"X-GitHub-Api-Version": VERSION, "Accept-Encoding": "gzip"}
-        github = self._github
         try:
-            return github.request(method, str(url), json=content, headers=headers).raw_response
+            return self._github.request(method, str(url), json=content, headers=headers).raw_response
         except RequestFailed as error:
             return error.response.raw_response
         except RequestError as error:
