@@ -59,11 +59,10 @@ def container_sign(env: Mapping[str, str], exists: Callable[[str], bool]) -> str
 
 def choose_place(name: str, machine: Machine) -> PlaceName:
     """Return the named place, or without a name the first that this machine has.  Raises RunbookError if unknown."""
-    if name and name not in PLACES:
-        raise RunbookError(
-            f"where={name!r} is not one of {', '.join(PLACES)}.", "Choose one of them, or leave it empty."
-        )
     if name:
+        if name not in PLACES:
+            expected = ", ".join(PLACES)
+            raise RunbookError(f"where={name!r} is not one of {expected}.", "Choose one of them, or leave it empty.")
         return cast(PlaceName, name)
     if machine.container:
         return "here"
