@@ -27,8 +27,8 @@ from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.errors import Unreachable
 from runbook_lib.golden import values as golden_values
-from runbook_lib.world.machine import environment
 from runbook_lib.world.machine.files import make_folder, write
+from runbook_lib.world.machine.subprocess_lines import user_environment
 
 _CANNOT_TELL = 125  # the exit status of docker and podman without a container, and of `git bisect run` for skip
 _MAX_OUTPUT, _LONGEST = 4_000_000, 40  # bytes from the end of an output, characters of a number
@@ -75,7 +75,7 @@ class LocalPlace(_Place):
             write(folder / name, text)
         # Its own session, so that the run continues if this process is killed.
         process = subprocess.Popen(
-            ["bash", str(folder / "run.sh")], start_new_session=True, env=environment.user_environment(os.environ),
+            ["bash", str(folder / "run.sh")], start_new_session=True, env=user_environment(os.environ),
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         process.wait()

@@ -16,7 +16,7 @@ from runbook_lib.failures.log_lines import clean
 from runbook_lib.model import Effect
 from runbook_lib.world.git.command import NON_INTERACTIVE
 from runbook_lib.world.machine import subprocess_lines
-from runbook_lib.world.machine.environment import user_environment
+from runbook_lib.world.machine.subprocess_lines import user_environment
 from runbook_lib.world.ports import World
 
 _SEARCHED_LINES, _LINE_LENGTH = 2_000, 4_096  # of a command's output, searched for known problems

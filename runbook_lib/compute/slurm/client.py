@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from runbook_lib.compute.tasks import TABLE
 from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
 from runbook_lib.text.redact import Redactor
-from runbook_lib.world.machine.environment import user_environment
+from runbook_lib.world.machine.subprocess_lines import user_environment
 
 #: Final states of a job; all other states change.
 OVER = frozenset({

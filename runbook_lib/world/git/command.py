@@ -11,8 +11,7 @@ from typing import Any
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.text.sanitize import visible
-from runbook_lib.world.machine.environment import GIT_BINDING
-from runbook_lib.world.machine.subprocess_lines import complete
+from runbook_lib.world.machine.subprocess_lines import GIT_BINDING, complete
 
 #: Time limits in seconds for calls of this machine, and for those that contact a remote or read many commits' files.
 _LOCAL_LIMIT = 120.0

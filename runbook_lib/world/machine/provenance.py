@@ -12,8 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from runbook_lib.world.machine.environment import user_environment
-from runbook_lib.world.machine.subprocess_lines import output_of
+from runbook_lib.world.machine.subprocess_lines import output_of, user_environment
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 IS_INSTALLED = not (_PACKAGE.parent / "pyproject.toml").is_file()

@@ -1,4 +1,4 @@
-"""Programs and their output: complete within a time limit, or line by line as it arrives."""
+"""Programs: their environment, and their output, complete within a time limit or line by line as it arrives."""
 
 import math
 import os
@@ -7,6 +7,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +28,24 @@ _PIPE = 1 << 20  # maximum bytes in a pipe after its writer has ended
 _LOG_HEAD, _LOG_TAIL = 20_000_000, 1000
 _SHOWN_HEAD, _SHOWN_TAIL, _SHOWN_WIDTH = 200_000, 30, 400
 _SHORTEST = 100  # characters that a line counts for at least
+#: Set by a git hook that runs this program; they would bind every call of git to another repository's index.
+GIT_BINDING = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY")
+#: Set by such a hook, or for this program's own Python.
+_FOREIGN = (*GIT_BINDING, "PYTHONNOUSERSITE", "PYTHONSAFEPATH")
+
+
+def user_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without the variables that this program and git hooks add: Python, uv, git.
+
+    A release of uv other than the image's would write uv.lock in a different format.
+    """
+    user = {name: value for name, value in env.items() if name not in _FOREIGN}
+    prefix = Path(env.get("VIRTUAL_ENV") or "/")
+    if prefix == Path(sys.prefix):
+        user.pop("VIRTUAL_ENV", None)
+        own_folders = (str(prefix / "bin"), str(prefix.parent / "bin"))
+        user["PATH"] = ":".join(folder for folder in env.get("PATH", "").split(":") if folder not in own_folders)
+    return user
 
 
 def complete(

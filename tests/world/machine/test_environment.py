@@ -2,7 +2,7 @@
 
 import sys
 
-from runbook_lib.world.machine.environment import user_environment
+from runbook_lib.world.machine.subprocess_lines import user_environment
 
 
 def test_this_programs_own_environment_is_left_out() -> None:
