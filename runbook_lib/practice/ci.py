@@ -136,7 +136,7 @@ def _of_platforms(inputs: Inputs, framed: Job) -> Iterator[Job]:
 
 def select(recipe_rows: Iterable[RecipeRow], scope: str, platform: str) -> list[str]:
     """Return the functional tests in a scope as ``model/test_case``, each once."""
-    found = (row for row in recipe_rows if row.stands_for("dev", platform))
+    found = (row for row in recipe_rows if "dev" in row.environments and platform in row.platforms)
     return sorted({row.test for row in found if any(cell.value == scope for cell in row.scopes)})
 
 

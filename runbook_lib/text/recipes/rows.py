@@ -51,10 +51,6 @@ class RecipeRow:
         """The test: ``model/case``."""
         return f"{self.model}/{self.case}"
 
-    def stands_for(self, environment: str, platform: str) -> bool:
-        """Return True if the row runs its test in this environment on this platform."""
-        return environment in self.environments and platform in self.platforms
-
 
 def rows(recipe: str, text: str) -> tuple[RecipeRow, ...]:
     """Parse the rows of one recipe, in order; empty if the file is YAML with a different structure.
