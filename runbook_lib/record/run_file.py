@@ -109,9 +109,12 @@ def _require_valid(run: Mapping[str, Any], folder: Path) -> None:
         raise ValueError(f"it is the record {run['id']!r}")
     Identity(**run["bump"])
     parse_time(run["started"])
-    if not (run["state"] and run["notebook"]["name"]):
-        raise ValueError("it lacks its state or its notebook")
-    for part in (run, *run["steps"]):
+    names = [run["notebook"]["name"], *(step["name"] for step in run["steps"])]
+    parts = [run, *run["steps"]]
+    texts = [*names, *(part["state"] for part in parts), *(part["outcome"]["sentence"] for part in parts)]
+    if not all(isinstance(text, str) for text in texts) or not all(names):
+        raise ValueError("it lacks its notebook, or the name, the state or the outcome of a step")
+    for part in parts:
         Next(**part["outcome"]["next"])
 
 

@@ -15,6 +15,7 @@ from clones import git
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.record import archive, run_file
+from runbook_lib.record.status import status
 from runbook_lib.record.store import RecordStore, verify
 from runbook_lib.world.machine import provenance
 
@@ -169,6 +170,11 @@ def test_no_commit_in_a_repository_that_is_no_archive(tmp_path: Path) -> None:
         lambda run: run.update(started="2026-04-01T16:00:00"),
         lambda run: run.update(notebook=None),
         lambda run: run.update(bump=[]),
+        lambda run: run.update(outcome={"next": {}}),
+        lambda run: run.update(outcome={"sentence": None, "next": {}}),
+        lambda run: run.update(outcome={"sentence": "", "next": {"command": "x"}}),
+        lambda run: run.update(steps=[{}]),
+        lambda run: run.update(steps=None),
     ],
 )  # fmt: skip
 def test_a_damaged_record_stops_nobody(tmp_path: Path, damage: Callable[[dict[str, Any]], object]) -> None:
@@ -177,6 +183,7 @@ def test_a_damaged_record_stops_nobody(tmp_path: Path, damage: Callable[[dict[st
     edit(file, damage)
     assert archive.read_records(file.parents[1]).unreadable == [name]
     archive.write_index(tmp_path)
+    assert status(tmp_path) == []
     begin(tmp_path)
     assert verify(tmp_path)[0] != []
 
