@@ -46,8 +46,8 @@ def main() -> int:
                 INSTALLED.with_suffix(".partial").replace(INSTALLED)
     except subprocess.CalledProcessError as error:
         _say(
-            f"This failed, for the reason shown above: {shlex.join(map(str, error.cmd))}. For network problems: set a "
-            "proxy with HTTPS_PROXY, and another package index or its certificate with pip's settings (pip config set "
+            "The environment could not be installed. The reason is shown above, from this command: "
+            f"{shlex.join(map(str, error.cmd))}. For network problems: set a proxy with HTTPS_PROXY, and another package index or its certificate with pip's settings (pip config set "
             "global.index-url …, global.cert …). No incomplete environment is used. Run the same command again."
         )
         return 125
