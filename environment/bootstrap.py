@@ -47,8 +47,9 @@ def main() -> int:
     except subprocess.CalledProcessError as error:
         _say(
             "The environment could not be installed. The reason is shown above, from this command: "
-            f"{shlex.join(map(str, error.cmd))}. For network problems: set a proxy with HTTPS_PROXY, and another package index or its certificate with pip's settings (pip config set "
-            "global.index-url …, global.cert …). No incomplete environment is used. Run the same command again."
+            f"{shlex.join(map(str, error.cmd))}. For network problems: set a proxy with HTTPS_PROXY, and another "
+            "package index or its certificate with pip's settings (pip config set global.index-url …, global.cert …). "
+            "No incomplete environment is used. Run the same command again."
         )
         return 125
     except OSError as error:
