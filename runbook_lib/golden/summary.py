@@ -2,9 +2,7 @@
 
 import math
 from bisect import bisect_right
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import median
 
 from runbook_lib.golden.form import Judgement, Verdict
 from runbook_lib.golden.groups import Group
@@ -25,15 +23,17 @@ def by_metric(judgements: Iterable[Judgement]) -> list[dict[str, object]]:
 
     Files without a shared finite step do not count.
     """
-    changes: dict[tuple[str, str], list[float]] = defaultdict(list)
+    import pandas as pd  # only where values have been compared: its import takes longer than most steps
+
+    changes = []
     for measure in _measures(judgements):
         if measure.avg_rel_diff is not None:
-            changes[_metric(measure)].append(abs(measure.avg_rel_diff))
-    rows = []
-    for (metric, platform), sizes in sorted(changes.items()):
-        buckets = Counter(BUCKETS[bisect_right(_BOUNDS, size)] for size in sizes)
-        row = {"metric": metric, "platform": platform, "n": len(sizes), "median": median(sizes), "max": max(sizes)}
-        rows.append(row | {name: buckets[name] for name in BUCKETS})
+            size = abs(measure.avg_rel_diff)
+            changes.append((*_metric(measure), size, BUCKETS[bisect_right(_BOUNDS, size)]))
+    frame = pd.DataFrame(changes, columns=["metric", "platform", "size", "bucket"])
+    sizes = frame.groupby(["metric", "platform"])["size"].agg(n="size", median="median", max="max")
+    buckets = pd.crosstab([frame["metric"], frame["platform"]], frame["bucket"]).reindex(columns=BUCKETS, fill_value=0)
+    rows: list[dict[str, object]] = sizes.join(buckets).reset_index().to_dict("records")
     return rows
 
 
