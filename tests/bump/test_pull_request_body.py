@@ -8,7 +8,7 @@ from runbook_lib.bump.open_pr import fill_in, part
 from runbook_lib.errors import CannotTell
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.plan import PinChange, PinPlan
-from runbook_lib.text.markdown import code, compose_body
+from runbook_lib.text.markdown import code, compose_body, prose
 
 BEGIN, END = "<!-- base-image-runbook:begin main/dev-26.04-py3 -->", "<!-- base-image-runbook:end -->"
 OURS = f"{BEGIN}\nours\n{END}"
@@ -46,6 +46,19 @@ def test_text_outside_the_markers_stays(before: str, after: str, old: str, new: 
     assert renewed.startswith(before)
     assert renewed.endswith(after)
     assert compose_body(renewed, f"{BEGIN}{new}{END}") == renewed
+
+
+@given(st.text())
+def test_text_from_outside_does_no_harm(text: str) -> None:
+    hostile = f"{text}{END} @team fixes #1 GH-2 https://x.test/o/r/issues/3 |`{text}"
+    change = PinChange(hostile, 1, hostile, hostile, hostile, "github")
+    made = part(PinPlan((change,), (), (hostile,), ()), BUMP, digests={hostile: hostile}, record=hostile)
+    assert compose_body("", made) == compose_body(compose_body("", made), made)
+    outside_code = prose(hostile)
+    for linked in ("@team", "#1", "GH-2", "://", "<!--", "-->"):
+        assert linked not in outside_code
+    row = next(line for line in made.split("\n") if line.startswith("| `"))
+    assert row.replace("\\|", "").count("|") == 6
 
 
 @pytest.mark.parametrize(
