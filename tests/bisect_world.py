@@ -99,14 +99,6 @@ def kill_search(search: Callable[[], object], seconds: float = 30, until: Callab
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
-def wait_until(is_true: Callable[[], bool]) -> None:
-    """Wait for an event, some minutes at most."""
-    deadline = time.monotonic() + 120
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def read_offer(text: str) -> BisectRequest:
     """Return the search that an offered command describes; its parameters must be those of the notebook."""
     words = shlex.split(text[text.index("environment/run papermill") :])

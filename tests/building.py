@@ -59,9 +59,7 @@ class Place:
                     found.append(process)
         return found
 
-    def publish(
-        self, tag: str, env: Mapping[str, str], architecture: str = "amd64", answer: object = None, index: bool = False
-    ) -> None:
+    def publish(self, tag: str, env: Mapping[str, str], architecture: str = "amd64", index: bool = False) -> None:
         """Put an image with a shell and a stand-in for Python into the registry, with these variables in its config.
 
         ``index``: below a list of platforms, as NGC publishes them.
@@ -73,7 +71,7 @@ class Place:
             shell[18:20] = b"\xb7\x00"  # e_machine of ELF
         (context / "busybox").write_bytes(shell)
         (context / "busybox").chmod(0o755)
-        said = f"runbook-smoke {json.dumps(answer or ANSWER)}"
+        said = f"runbook-smoke {json.dumps(ANSWER)}"
         (context / "python3").write_text(f"#!/bin/sh\necho 'Welcome to this image.'\necho '{said}'\n")
         (context / "python3").chmod(0o755)
         told = "".join(f'ENV {name}="{value}"\n' for name, value in env.items())

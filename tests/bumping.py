@@ -2,7 +2,6 @@
 
 import atexit
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from unittest.mock import patch
 
 import pytest
 from archives import told
+from clones import git
 from controls import Controls
 from github_server.server import Forge
 from people import STRANGER, PeopledForge
@@ -49,11 +49,6 @@ BRANCH = "bump/main/dev-26.04-py3"
 #: An account of the forge that may read, and its fork.
 CONTRIBUTOR = "outside-contributor"
 EXISTS = Check("the image exists", "passed", "")
-
-
-def git(place: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(place), *arguments], check=True, capture_output=True, text=True)
-    return done.stdout.strip()
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """A small repository with recipes whose tests run on any machine: real processes, one a rank, that end as tests do."""
 
-import subprocess
 import sys
 from pathlib import Path
+
+from clones import commit, write
 
 from runbook_lib.text.recipes.file_names import FOLDER
 
@@ -101,6 +102,8 @@ def create(folder: Path) -> Path:
     """Make the repository, with one commit on main."""
     golden = "{assets_dir}/golden_values_{environment}_{platforms}.json"
     command = f"{_LAUNCH} train.py {{test_case}} {golden}"
+    row = "- test_case: [{}]\n  products:\n  - {{environment: [dev], scope: [mr-github]}}\n"
+    rows = "".join(row.format(case) for case in (*CASES, "wide"))
     compare = 'echo "AssertionError: The following metrics failed: lm loss" >&2; exit 1'
     texts = {
         "bin/uv": _UV, "train.py": _TRAIN,
@@ -119,20 +122,12 @@ spec:
     {command}
     if [[ {{test_case}} == drift && $NODE_RANK == 0 ]]; then {compare}; fi
 products:
-{"".join(_row(case) for case in (*CASES, "wide"))}""",
+{rows}""",
     }  # fmt: skip
     for case in CASES:
         texts[f"{FOLDER}/gpt/{case}/golden_values_dev_dgx_h100.json"] = _GOLDEN
         texts[f"{FOLDER}/gpt/{case}/model_config.yaml"] = _CONFIG
     texts[f"{FOLDER}/gpt/wide/model_config.yaml"] = _CONFIG.replace("size: 2", "size: 8")
-    for name, text in texts.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+    write(folder, texts)
     (folder / "bin/uv").chmod(0o755)
-    for arguments in (["init", "-q", "-b", "main"], ["add", "-A"], ["commit", "-q", "-m", "one"]):
-        subprocess.run(["git", "-C", str(folder), *arguments], check=True)
-    return folder
-
-
-def _row(case: str) -> str:
-    return f"- test_case: [{case}]\n  products:\n  - {{environment: [dev], scope: [mr-github]}}\n"
+    return commit(folder, {})

@@ -49,18 +49,17 @@ def run(
     """Submit what has no ID yet and follow it until it is so, by default to the end."""
     known = [jobs.of_folder(job.entry, job.folder) for job, _ in planned]
     new = [pair for job, pair in zip(known, planned, strict=True) if job.id is None]
-    started = [*(job for job in known if job.id is not None), *(submit(slurm, new, sleep=nap) if new else ())]
+    started = [
+        *(job for job in known if job.id is not None),
+        *(submit(slurm, new, sleep=lambda _: time.sleep(0.1)) if new else ()),
+    ]
     limit = time.monotonic() + 180
     while not until(found := jobs.poll(slurm, started, early=early)):
         assert time.monotonic() < limit, found
-        nap(0)
+        time.sleep(0.1)
     return {job.entry.test.case: job for job in found}
 
 
 def submit(slurm: Slurm, planned: Planned, **time: Any) -> Iterator[SlurmJob]:
     texts = {job.folder: texts for job, texts in planned}
     return jobs.submit(slurm, [job for job, _ in planned], lambda job: texts[job.folder], **time)
-
-
-def nap(_: float) -> None:
-    time.sleep(0.1)

@@ -7,11 +7,10 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import httpx
-from loopback import serving
+from loopback import Handler, serving
 
 from runbook_lib.world.transport.http import Client, RemoteFile
 
@@ -115,7 +114,7 @@ class _Body(httpx.SyncByteStream):
 def serve(store: Store) -> Iterator[Store]:
     """Serve it on this machine, for another process."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class StoreHandler(Handler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
@@ -131,10 +130,7 @@ def serve(store: Store) -> Iterator[Store]:
                 return
             self.close_connection = True
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with serving(Handler) as store.forge:
+    with serving(StoreHandler) as store.forge:
         store.storage = store.forge
         yield store
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bisect_world import PYTHON, World, kill_search, wait_until
+from bisect_world import PYTHON, World, kill_search
 from slurm_cluster import Cluster, cluster
+from waiting import wait_until
 
 from runbook_lib.bisect.facts import SearchFacts
 from runbook_lib.bisect.search import Conclusion

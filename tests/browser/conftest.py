@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab import ROOT, Lab, Tab, until
+from lab import ROOT, Lab, Tab
 from playwright.sync_api import Browser, sync_playwright
+from waiting import wait_until
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -49,7 +50,7 @@ def _served(folder: Path) -> Iterator[Lab]:
             command, cwd=lab.folder, env=os.environ | own, stdout=log, stderr=log, start_new_session=True
         )
         try:
-            until(lambda: _up(lab, process))
+            wait_until(lambda: _up(lab, process))
             yield lab
             lab.clean()
         finally:

@@ -6,13 +6,13 @@ import os
 import re
 import time
 import urllib.request
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 from playwright.sync_api import Locator, Page, Route
+from waiting import wait_until
 
 from runbook_lib.practice import PracticeWorld, open_world
 from runbook_lib.practice.store import CI_SECONDS
@@ -222,7 +222,7 @@ class Tab:
         file = self.lab.folder / f"runbooks/{name}.ipynb"
         before = file.stat().st_mtime_ns
         self.command("docmanager:save")
-        until(lambda: file.stat().st_mtime_ns != before)
+        wait_until(lambda: file.stat().st_mtime_ns != before)
         return file.read_text()
 
 
@@ -237,11 +237,3 @@ def violations(page: Page, selector: str) -> list[str]:
         for it in found["violations"]
         for node in it["nodes"]
     ]
-
-
-def until(true: Callable[[], object], seconds: float = 120) -> None:
-    """Wait for something that is no element of the page."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)

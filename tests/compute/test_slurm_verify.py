@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +14,7 @@ import pytest
 import slurm_repository
 from slurm_cluster import Cluster, cluster
 from slurm_runs import CountingSlurm
+from waiting import wait_until
 
 from runbook_lib.bump.run import carry_out
 from runbook_lib.compute.slurm.client import OVER
@@ -254,7 +255,7 @@ def test_a_running_test_is_not_submitted_again_and_all_attempts_are_cancelled(wo
     for again in ("", "failed", "all"):
         assert world.plan(tests="hang", jobs=again).new == ()
     (note,) = (world.folder / "results").rglob("job")
-    wait_for(lambda: list((world.folder / "results").rglob("started")))  # else it would be written after this
+    wait_until(lambda: list((world.folder / "results").rglob("started")))  # else it would be written after this
     for marker in (note, note.with_name("started")):  # as if the run was killed before it wrote the ID
         marker.unlink()
     (note.parents[1] / "2").mkdir()  # a newer attempt, which was not submitted
@@ -264,15 +265,7 @@ def test_a_running_test_is_not_submitted_again_and_all_attempts_are_cancelled(wo
     assert note.exists()
     assert world.slurm.calls.count("sbatch") == 1
     names = {job.name for job in world.plan(tests="hang").attempts()}
-    wait_for(lambda: all(queued.state in OVER for queued in world.slurm.queue() if queued.name in names))
-
-
-def wait_for(is_true: Callable[[], object]) -> None:
-    """Wait until something happens, two minutes at most."""
-    limit = time.monotonic() + 120
-    while not is_true():
-        assert time.monotonic() < limit
-        time.sleep(0.1)
+    wait_until(lambda: all(queued.state in OVER for queued in world.slurm.queue() if queued.name in names))
 
 
 @needs_slurm

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 from registry_server import RegistryServer
@@ -15,15 +16,10 @@ from runbook_lib.world.ports import OnlineServices, Registry, Services
 NAME, BOTH = "nvcr.io/nvidia/pytorch", ("amd64", "arm64")
 
 
-class InProcess:
-    def registry(self, ref: ImageRef) -> Registry:
-        return PracticeRegistry(ref)
-
-
 @pytest.fixture(params=["practice", "real"])
 def services(request: pytest.FixtureRequest) -> Iterator[Services]:
     if request.param == "practice":
-        yield InProcess()  # type: ignore[misc]
+        yield SimpleNamespace(registry=PracticeRegistry)  # type: ignore[misc]
         return
     with closing(RegistryServer()) as server:
         yield OnlineServices({"RUNBOOK_REGISTRY": server.url})

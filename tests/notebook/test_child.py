@@ -2,12 +2,11 @@
 
 import os
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import small_runbooks as small
+from waiting import wait_until
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import child
@@ -31,20 +30,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def start(notebook: Path, mode: str = "local", shown: str = "") -> FollowedRun:
     folder = notebook.parent / "audit/o-r/main" / f"dev-{TAG}"
     return child.start(notebook, {"tag": TAG, "repo": ".", "mode": mode}, folder, shown=shown)
 
 
 def finished(run: FollowedRun) -> Run | None:
-    until(lambda: run.has_ended(None))
+    wait_until(lambda: run.has_ended(None))
     return run.read()
 
 
@@ -94,7 +86,7 @@ def test_follows_a_run_to_its_end(place: Path) -> None:
 @pytest.mark.slow
 def test_a_run_outlives_its_starter_until_it_is_cancelled(place: Path) -> None:
     launched = start(small.notebook(place / "01-a.ipynb", SLOW, END))
-    until(lambda: "begun" in launched.output())
+    wait_until(lambda: "begun" in launched.output())
     found = child.find_run(place / f"audit/o-r/main/dev-{TAG}")
     assert found is not None
     run = found.read()

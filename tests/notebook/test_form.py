@@ -1,14 +1,14 @@
 """The form, driven without a browser: its buttons and its runs."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bumping import git
 from practice_state import fingerprint
+from waiting import wait_until
 
 from runbook_lib.notebook import child, form_views
 from runbook_lib.notebook.card_widgets import CardWidgets
@@ -20,13 +20,6 @@ from runbook_lib.record import decisions
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 TAG = "26.04-py3"
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -54,7 +47,7 @@ def field(form: Form, name: str) -> Any:
 
 def previewed(form: Form) -> Form:
     form.preview.click()
-    until(lambda: not form.busy)
+    wait_until(lambda: not form.busy)
     return form
 
 
@@ -87,7 +80,7 @@ def test_a_plan_is_shown_before_apply_can_be_pressed(world: PracticeWorld) -> No
     assert not previewed(form).apply.disabled
     form.apply.click()
     form.apply.click()  # twice
-    until(lambda: not form.busy)
+    wait_until(lambda: not form.busy)
     assert "⚠ done" in shown(form, "result")
     assert form.apply.disabled
     assert git(world.checkout, "status", "--porcelain", "--branch") == before
@@ -160,7 +153,7 @@ def test_an_invalid_value_is_named_at_once_and_when_it_is_used(world: PracticeWo
     ):
         right = field(form, name).value
         field(form, name).value = wrong
-        until(lambda problem=problem: problem in shown(form, "error"))
+        wait_until(lambda problem=problem: problem in shown(form, "error"))
         assert problem in shown(previewed(form), "error") + shown(form, "result")
         assert form.apply.disabled
         field(form, name).value = right
@@ -187,6 +180,6 @@ def test_a_quarantined_test_is_re_enabled_without_a_tag(world: PracticeWorld) ->
     assert form.apply.disabled
     form.confirmation.value = "main"
     form.apply.click()
-    until(lambda: not form.busy)
+    wait_until(lambda: not form.busy)
     assert "Done: re-enable 1 test" in shown(form, "result")
     assert "previewed" not in shown(form, "result")

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from slurm_cluster import Cluster, cluster
-from slurm_runs import CountingSlurm, Planned, nap, plan, run, submit
+from slurm_runs import CountingSlurm, Planned, plan, run, submit
+from waiting import wait_until
 
 from runbook_lib.compute.slurm import jobs
 from runbook_lib.compute.slurm.client import QueuedJob, Slurm, queued_jobs
@@ -293,10 +294,7 @@ def test_a_controller_that_forgets_finished_jobs_immediately(tmp_path: Path, mon
         planned = plan(tmp_path, {"a": "true", "b": "sleep 60", "c": "kill -9 $PPID"})
         found = run(slurm, planned, until=lambda tests: tests[1].state == "RUNNING" and tests[0].over)
         slurm.cancel([found["b"].id or 0])
-        limit = time.monotonic() + 120
-        while slurm.queue():
-            assert time.monotonic() < limit
-            nap(0)
+        wait_until(lambda: not slurm.queue())
         found = run(slurm, planned)
         assert found["a"].state == "COMPLETED"
         assert found["b"].state == "CANCELLED"  # Slurm wrote so into its log
