@@ -119,7 +119,7 @@ class Forge:
         route, parts = match_route(request.method, request.path) or (None, {})
         headers = token_rights.headers(route, token, private)
         try:
-            version = request.headers.get("X-GitHub-Api-Version", VERSION)
+            version = request.headers.get("X-GitHub-Api-Version")
             if version != VERSION:
                 raise ApiError(400, f"{version!r} is not a supported version of the REST API: use {VERSION}.")
             if not request.headers.get("User-Agent"):

@@ -49,11 +49,6 @@ def test_two_branches_of_one_name_that_differ_are_refused(checkout: Checkout, re
         bump_branch.find(checkout, BUMP)
 
 
-def test_a_missing_base_is_reported(checkout: Checkout) -> None:
-    with pytest.raises(RunbookError, match="'gone' does not exist"):
-        bump_branch.find(checkout, Bump.parse(tag="26.04-py3", base="gone"))
-
-
 def test_without_the_remote_only_a_local_run_continues(checkout: Checkout, remote: Path) -> None:
     remote.rename(remote.with_name("away"))
     found = bump_branch.find(checkout, BUMP)
@@ -66,6 +61,8 @@ def test_without_the_remote_only_a_local_run_continues(checkout: Checkout, remot
 def test_a_clone_without_remotes_plans_on_its_own_base(checkout: Checkout) -> None:
     checkout.git("remote", "remove", "origin")
     assert bump_branch.find(checkout, BUMP).start == checkout.resolve("main")
+    with pytest.raises(RunbookError, match="'gone' does not exist"):
+        bump_branch.find(checkout, Bump.parse(tag="26.04-py3", base="gone"))
 
 
 def test_a_missing_push_remote_is_reported(checkout: Checkout) -> None:

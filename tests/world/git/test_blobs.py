@@ -88,13 +88,6 @@ def test_a_branch_goes_before_a_tag_of_its_name(clone):
         blobs.branch_first(clone, "x")
 
 
-def test_it_reads_the_given_checkout_even_in_a_hook_of_another(clone, tmp_path, monkeypatch):
-    git(tmp_path, "init", "-q", "other")
-    monkeypatch.setenv("GIT_DIR", str(tmp_path / "other" / ".git"))
-    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "other" / ".git" / "index"))
-    assert blobs.read_blobs(clone, [("main", "docker/one")])["main", "docker/one"][1] == "two"
-
-
 def test_a_folder_without_a_repository_is_reported(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     with pytest.raises(CannotTell, match=r"git could not read the repository .*: fatal: not a git repository"):

@@ -1,6 +1,5 @@
-"""GitHub as `GitHub` sees it, on canned answers: what is sent, what is read, and what each refusal says."""
+"""GitHub as `GitHub` sees it, on canned answers: which paths are asked, what is read, and what each refusal says."""
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -54,51 +53,28 @@ def answer(status: int = 200, body: object = None, **headers: str) -> Handler:
     return lambda _: httpx.Response(status, json=body if body is not None else {}, headers=named)
 
 
-def test_what_is_sent(connect: Connect) -> None:
-    seen: list[httpx.Request] = []
-
-    def handler(request: httpx.Request) -> httpx.Response:
-        seen.append(request)
-        return httpx.Response(201, json=PULL)
-
-    pull = connect(handler).open_pull("t", "anna:b", "main", "body")
-    (request,) = seen
-    assert (request.method, str(request.url)) == ("POST", "https://forge.test/api/v3/repos/o/r/pulls")
-    assert json.loads(request.content) == {
-        "title": "t", "head": "anna:b", "base": "main", "body": "body", "draft": True,
-    }  # fmt: skip
-    # Later versions of the API leave merge_commit_sha out.
-    assert request.headers["X-GitHub-Api-Version"] == "2022-11-28"
-    assert request.headers["Authorization"].endswith(TOKEN)
-    assert (pull.number, pull.body, pull.head_owner, pull.merge_commit) == (7, "", "anna", "c" * 40)
-    assert pull.labels == {"Run tests"}
-
-
 @pytest.mark.parametrize(
-    ("call", "method", "path", "status"),
+    ("call", "method", "path"),
     [
-        (lambda gh: gh.remove_label(7, "Run tests / all"), "DELETE", "/issues/7/labels/Run%20tests%20%2F%20all", 200),
-        (lambda gh: gh.add_label(7, "x"), "POST", "/issues/7/labels", 200),
-        (lambda gh: gh.behind("core_r0.16.0", "a#b"), "GET", "/compare/core_r0.16.0...a%23b?per_page=1", 200),
-        (lambda gh: gh.remove_label(7, "x"), "DELETE", "/issues/7/labels/x", 204),
+        (lambda gh: gh.remove_label(7, "Run tests / all"), "DELETE", "/issues/7/labels/Run%20tests%20%2F%20all"),
+        (lambda gh: gh.behind("core_r0.16.0", "a#b"), "GET", "/compare/core_r0.16.0...a%23b?per_page=1"),
     ],
 )
-def test_paths(connect: Connect, call: Callable[[GitHub], object], method: str, path: str, status: int) -> None:
+def test_paths(connect: Connect, call: Callable[[GitHub], object], method: str, path: str) -> None:
     seen: list[httpx.Request] = []
 
     def handler(request: httpx.Request) -> httpx.Response:
         seen.append(request)
-        return httpx.Response(status, json={"ahead_by": 1, "behind_by": 2} if status != 204 else None)
+        return httpx.Response(200, json={"ahead_by": 1, "behind_by": 2})
 
     call(connect(handler))
     assert (seen[0].method, seen[0].url.raw_path.decode()) == (method, f"/api/v3/repos/o/r{path}")
 
 
 def test_ghosts_and_missing_parts_are_read(connect: Connect) -> None:
-    pull = connect(
-        answer(body={**PULL, "user": None, "head": {**PULL["head"], "user": None}, "merge_commit_sha": None})
-    )
-    assert (pull.pull(7).author, pull.pull(7).head_owner, pull.pull(7).merge_commit) == ("", "", None)
+    ghost = {**PULL, "user": None, "head": {**PULL["head"], "user": None}, "merge_commit_sha": None}
+    pull = connect(answer(body=ghost)).pull(7)
+    assert (pull.author, pull.head_owner, pull.merge_commit, pull.body) == ("", "", None, "")
     assert connect(answer(body=[{**COMMENT, "user": None, "body": None}])).comments(7)[0].author == ""
     labels = [{"event": "closed"}, {"event": "labeled", "label": {"name": "x"}, "created_at": "2026-01-02T03:04:05Z"}]
     assert [it.label for it in connect(answer(body=labels)).labellings(7)] == ["x"]
@@ -188,7 +164,6 @@ def test_reads_are_tried_again_and_writes_never(connect: Connect, first: Excepti
         ({}, "There is no token for GitHub. Set GITHUB_TOKEN"),
         ({"GITHUB_TOKEN": " \n"}, "There is no token for GitHub"),
         ({"GITHUB_TOKEN": "two words"}, "GITHUB_TOKEN contains spaces"),
-        ({"GITHUB_TOKEN": "x", "GITHUB_API_URL": "forge.test"}, "GITHUB_API_URL is not a URL"),
     ],
 )
 def test_unreachable_hosts(env: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -76,15 +76,6 @@ def test_jobs_of_all_bridges(project: Project) -> None:
     assert any("ran on dgx_h100" in it.sentence for it in found.problems if it.job == "gpt/h")
 
 
-def test_the_results_of_a_performance_test(project: Project) -> None:
-    results = {f"{INSIDE}perf_results/results.json": b"{}", f"{INSIDE}perf_results/server.json": b"x"}
-    project.replies |= {
-        "pipelines/1/bridges": BRIDGES[:1], "pipelines/2/jobs": [job(21, "a")], "jobs/21/artifacts": packed(results),
-    }  # fmt: skip
-    (file,) = collect(project).files
-    assert (file.path, file.platform) == ("tests/performance_tests/test_cases/gpt/a/baseline_values.json", "h100")
-
-
 def test_the_pipelines_of_a_commit_are_those_without_a_parent(project: Project) -> None:
     child = pipeline(3, HEAD, source="parent_pipeline")
     project.replies["pipelines"] = [pipeline(4, HEAD), child, pipeline(2, HEAD), pipeline(1, "b" * 40)]

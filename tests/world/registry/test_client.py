@@ -12,6 +12,7 @@ import registry_server as images
 from runbook_lib.errors import CannotTell, Unreachable
 from runbook_lib.images.families import NGC
 from runbook_lib.images.reference import ImageRef
+from runbook_lib.practice.registry import PracticeRegistry
 from runbook_lib.world.image_lookup import verify_tag
 from runbook_lib.world.registry import OciRegistry
 
@@ -67,15 +68,6 @@ class Fake:
 @pytest.fixture
 def fake() -> Fake:
     return Fake()
-
-
-def env_of(tag: str, platform: str = "amd64") -> dict[str, str]:
-    """What the config of a practice image says, read directly."""
-    index = json.loads(HELD.manifests[HELD.tags[tag]].data)
-    member = next(m for m in index["manifests"] if m["platform"]["architecture"] == platform)
-    manifest = json.loads(HELD.manifests[member["digest"]].data)
-    config = json.loads(HELD.blobs[manifest["config"]["digest"]].data)
-    return dict(entry.split("=", 1) for entry in config["config"]["Env"])
 
 
 # What it reads
@@ -236,9 +228,10 @@ def test_a_blob_on_another_host_gets_no_credentials(fake: Fake) -> None:
         return Fake().handle(request)
 
     fake.answers["*"] = handle
-    image = fake.registry(NGC_API_KEY="secret").image("26.04-py3")
+    image, named = (it.image("26.04-py3") for it in (fake.registry(NGC_API_KEY="secret"), PracticeRegistry(REF)))
     assert image is not None
-    assert image.platforms["arm64"].env == env_of("26.04-py3", "arm64")
+    assert named is not None
+    assert image.platforms["arm64"].env == named.platforms["arm64"].env
     assert len(store) == 2
     assert all("Authorization" not in request.headers for request in store)
 

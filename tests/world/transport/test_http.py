@@ -77,11 +77,6 @@ def test_a_redirect_takes_a_secret_to_no_other_origin(location: str, shown: bool
     assert ["PRIVATE-TOKEN" in each for each in headers] == [True, shown]
 
 
-def test_a_redirect_is_a_reply_where_it_is_not_followed() -> None:
-    reply = client(lambda _: httpx.Response(302, headers={"Location": "/x"})).request("GET", HOME, {}, follow=False)
-    assert (reply.status_code, reply.url) == (302, HOME)
-
-
 def test_a_reply_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "DEADLINE", 0.05)
     end = threading.Event()
