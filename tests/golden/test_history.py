@@ -53,15 +53,3 @@ def test_a_cache_only_saves_time(root, tmp_path):
         assert history.read(checkout, "v3", cache) == past
     cache.joinpath("file").write_text("")
     assert history.read(checkout, "v3", cache / "file") == past
-
-
-def test_a_shallow_clone_has_no_history(root, tmp_path):
-    shallow = tmp_path / "shallow"
-    git(root, "clone", "-q", "--depth", "1", f"file://{root}", str(shallow))
-    past = history.read(Checkout.open(shallow), "HEAD", None)
-    assert past.changes == {}
-    assert "--unshallow" in past.missing
-
-
-def test_a_revision_that_does_not_exist(root):
-    assert history.read(Checkout.open(root), "nope", None).missing

@@ -11,7 +11,7 @@ from runbook_lib.golden.coverage import GITHUB, coverage, golden_files
 from runbook_lib.golden.diff import GoldenFiles, compare, of_revision
 from runbook_lib.golden.form import examine
 from runbook_lib.golden.judge import judge_all
-from runbook_lib.golden.values import BadGoldenFile, parse
+from runbook_lib.golden.values import parse
 from runbook_lib.text.recipes.file_names import has_values, is_baseline, path_of
 from runbook_lib.text.recipes.rows import problems, read_all
 from runbook_lib.world.git.blobs import read_objects
@@ -25,11 +25,7 @@ SLOW = "moe/deepseek_proxy_fsdp_ep2_fsdp2_1node/golden_values_dev_dgx_gb200.json
 
 @pytest.fixture(scope="module")
 def bump(megatron_lm):
-    return compared(megatron_lm, "5fe3f06658")
-
-
-def compared(clone, commit):
-    return verdicts(clone, commit).judgements
+    return verdicts(megatron_lm, "5fe3f06658")
 
 
 def verdicts(clone, commit):
@@ -58,46 +54,31 @@ def independent(old, new):
     return found
 
 
-def test_every_file_of_expected_values_has_a_reader(megatron_lm):
-    inputs = "prompts.json"
+def test_every_file_of_expected_values_is_read_and_equals_itself(megatron_lm):
     listed = Checkout.open(megatron_lm).git("ls-tree", "-r", "--name-only", MAIN, "tests").splitlines()
-    files = [path for path in listed if path.endswith(".json") and not path.endswith(inputs)]
+    files = [path for path in listed if path.endswith(".json") and not path.endswith("prompts.json")]
     assert [path for path in files if not has_values(path)] == []
-    contents = of_revision(megatron_lm, MAIN).contents
-    assert sorted(map(path_of, contents)) == sorted(files)
-    found = {name: baselines.parse(text) for name, text in contents.items() if is_baseline(name)}
-    assert len(found) == 9
+    read = of_revision(megatron_lm, MAIN)
+    assert sorted(map(path_of, read.contents)) == sorted(files)
+    found = {name: (baselines.parse if is_baseline(name) else parse)(text) for name, text in read.contents.items()}
+    assert Counter(map(is_baseline, found)) == {True: 9, False: 915}
+    assert {one.verdict for one in compare(read, read).judgements} == {"unchanged"}
     assert found["common/moe_perf/baseline.json"]["mixtral_a2a_tp1ep8_fp8/forward_ms"] == 3.7876319885253906
     slower = {name: text.replace('"throughput_tok_per_sec": 8.730727052335947', '"throughput_tok_per_sec": 7.07')
-              for name, text in contents.items()}  # fmt: skip
-    (group,) = compare(of_revision(megatron_lm, MAIN), GoldenFiles(slower, {}, lint=True)).groups
+              for name, text in read.contents.items()}  # fmt: skip
+    (group,) = compare(read, GoldenFiles(slower, {}, lint=True)).groups
     assert (group.id, len(group.files)) == ("gb200/baselines/worse", 1)
-
-
-def test_every_golden_file_of_main_parses_and_equals_itself(megatron_lm):
-    files = of_revision(megatron_lm, MAIN)
-    listed = Checkout.open(megatron_lm).git("ls-tree", "-r", "--name-only", MAIN, "tests/functional_tests/test_cases")
-    names = [name for name in listed.splitlines() if "/golden_values" in name]
-    assert len(names) == len(files.contents) - 9 == 915
-    bad = []
-    for name, content in files.contents.items():
-        try:
-            baselines.parse(content) if is_baseline(name) else parse(content)
-        except BadGoldenFile as error:
-            bad.append((name, str(error)))
-    assert bad == []
-    assert {one.verdict for one in compare(files, files).judgements} == {"unchanged"}
 
 
 def test_the_measures_of_4611_equal_an_independent_computation(megatron_lm, bump):
     old, new = of_revision(megatron_lm, "5fe3f06658^"), of_revision(megatron_lm, "5fe3f06658")
-    files = [one.file for one in changed(bump)]
+    files = [one.file for one in changed(bump.judgements)]
     expected = {
         (file, metric): found
         for file in files
         for metric, found in independent(json.loads(old.contents[file]), json.loads(new.contents[file])).items()
     }
-    rows = {(m.file, m.metric): m for one in changed(bump) for m in one.measures}
+    rows = {(m.file, m.metric): m for one in changed(bump.judgements) for m in one.measures}
     assert len(files) == 78
     assert len(rows) == 385
     assert rows.keys() == expected.keys()
@@ -107,42 +88,20 @@ def test_the_measures_of_4611_equal_an_independent_computation(megatron_lm, bump
 
 
 def test_the_test_of_4611_that_became_five_times_slower_is_named_first(bump):
-    first = summary.in_order(bump)[0]
+    first = summary.in_order(bump.judgements)[0]
     assert (first.file, first.verdict) == (SLOW, "ambiguous")  # it had changed as far once before
     assert first.reasons[0].metric == "iteration-time"
     assert next(m.avg_rel_diff for m in first.measures if m.metric == "iteration-time") == pytest.approx(
         -4.10, abs=0.01
     )
-    assert Counter(one.verdict for one in changed(bump)) == {"refresh": 77, "ambiguous": 1}
+    assert Counter(one.verdict for one in changed(bump.judgements)) == {"refresh": 77, "ambiguous": 1}
 
 
-def test_the_slowdown_of_4611_is_one_decision_for_each_platform(megatron_lm):
-    judged = verdicts(megatron_lm, "5fe3f06658")
-    slower = {group.id: (len(group.files), round(group.ratio, 2)) for group in judged.groups}
+def test_the_slowdown_of_4611_is_one_decision_for_each_platform(bump):
+    slower = {group.id: (len(group.files), round(group.ratio, 2)) for group in bump.groups}
     assert slower == {"dgx_h100/iteration-time": (36, 1.48), "dgx_gb200/iteration-time": (41, 1.09)}
-    text = summary.markdown(judged)
+    text = summary.markdown(bump)
     assert text.index("dgx_h100: 36 of 36 tests slower") < text.index(SLOW) < text.index("| metric |")
-
-
-def test_3474(megatron_lm):
-    judged = {one.file: one for one in compared(megatron_lm, "f5b2ec0130")}
-    refused = [name for name, one in judged.items() if one.verdict == "refused"]
-    assert len(changed(judged.values())) == 82
-    # A loss that turned NaN at step 40; the others have first steps whose time nobody measured.
-    worst = summary.in_order(judged.values())[0]
-    assert "fine_grained_offloading" in worst.file
-    assert "lm loss at step 40" in worst.reasons[0].sentence
-    assert worst.file in refused
-
-
-def test_5632(megatron_lm):
-    judged = compared(megatron_lm, "64bee49c96")
-    verdicts = {one.file: one.verdict for one in changed(judged)}
-    assert len(verdicts) == 29
-    assert {name.split("/")[1] for name, verdict in verdicts.items() if verdict == "refused"} == {
-        "bert_mcore_tp1_pp2", "bert_mcore_tp1_pp4_vp2"
-    }  # fmt: skip
-    assert verdicts[SLOW] == "ambiguous"  # it was as slow before, and fast between
 
 
 def test_only_real_nan_is_refused_over_the_whole_history(megatron_lm):
@@ -177,7 +136,7 @@ def test_only_real_nan_is_refused_over_the_whole_history(megatron_lm):
 
 
 def test_renamed_files_are_paired(megatron_lm):
-    judged = compared(megatron_lm, RENAMES)
+    judged = verdicts(megatron_lm, RENAMES).judgements
     assert Counter(judgement.verdict for judgement in judged if judgement.renamed) == {"unchanged": 39}
 
 
