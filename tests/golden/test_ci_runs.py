@@ -70,15 +70,6 @@ def test_runs_without_usable_values(world: World, options: Any, words: str) -> N
     assert (found.files, len(found.problems)) == ((), 1)
 
 
-def test_a_failed_unit_test_is_the_reason(world: World) -> None:
-    world.forge.break_jobs("tests/unit_tests/data/")
-    world.run(RunCi())
-    world.now[0] += 1000
-    unit = next(job.name for job in world.github().jobs(world.github().runs(branch="pull-request/10")[0].id)
-                if job.conclusion == "failure")  # fmt: skip
-    assert unit in source(world).unusable
-
-
 def test_runs_of_other_branches_are_refused(world: World) -> None:
     world.run(RunCi())
     with pytest.raises(Refused, match="CICD Megatron-LM on pull-request/11"):

@@ -285,9 +285,6 @@ def test_a_run_of_another_branch_is_refused(at: World) -> None:
     before = at.state()
     for asked, says in (
         ({"run_id": "twelve"}, "on 'twelve'"),
-        ({"run_id": "1" * 40}, "on '1"),
-        ({"run_id": "https://github.com/someone/else/actions/runs/5000000010"}, "belongs to someone/else"),
-        ({"run_id": "999999999"}, "does not find it"),
         ({"source": "jenkins"}, "choose github or gitlab"),
         ({"source": "gitlab", "run_id": "x"}, "'x' is not"),
     ):
@@ -380,12 +377,10 @@ def feature(at: World) -> World:
 def test_values_of_any_run_without_a_bump(feature: World) -> None:
     run = feature.github().runs("pull-request/10")[0]
     before = feature.state()
-    for run_id in ("10", str(run.id), run.url, feature.github().pulls()[0].url, "pull-request/10", "#10"):
-        options: dict[str, Any] = {"tag": "", "run_id": run_id}
-        step05(feature, mode="preview", **options)
-        assert feature.outcome().startswith("Preview: would commit 4 files on branch feature/faster: 'test: refresh")
-        assert feature.effects() == []
-    assert feature.state() == before
+    options: dict[str, Any] = {"tag": "", "run_id": str(run.id)}
+    step05(feature, mode="preview", **options)
+    assert feature.outcome().startswith("Preview: would commit 4 files on branch feature/faster: 'test: refresh")
+    assert (feature.state(), feature.effects()) == (before, [])
     step05(feature, **options, accept=f"{REGRESSION}: a new kernel", confirm="divergence")
     assert feature.effects() == ["commit"]
     assert sorted(changed(feature)) == sorted(f"{FOLDER}/{name}" for name in [*DRIFTED, REGRESSION])

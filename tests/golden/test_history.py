@@ -53,3 +53,7 @@ def test_a_cache_only_saves_time(root, tmp_path):
         assert history.read(checkout, "v3", cache) == past
     cache.joinpath("file").write_text("")
     assert history.read(checkout, "v3", cache / "file") == past
+
+
+def test_a_revision_that_does_not_exist(root):
+    assert history.read(Checkout.open(root), "nope", None).missing

@@ -57,11 +57,6 @@ def test_full_precision_is_kept(old, new, verdict):
     assert judge(FILE, file(old, 9.9876543), file(new, 9.9876549)).verdict == verdict
 
 
-@pytest.mark.parametrize("content", ["", "{}", "not json", OLD, request(), text(series(values={1: "nan", 2: 1.0}))])
-def test_any_file_equals_itself(content):
-    assert judge(FILE, content, content, lint=True).verdict == "unchanged"
-
-
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
@@ -158,7 +153,6 @@ def every(steps, mark="nan"):
         # A collector writes a value that is NaN as it is, and never as a mark.
         (None, every([7], math.nan), "refused", "NaN or infinity: lm loss at step 7"),
         (run(num_zeros=("nan", [7])), run(num_zeros=(math.nan, [7])), "refused", "num-zeros at step 7"),
-        (None, run(num_zeros=("inf", [7])), "refused", "num-zeros at step 7"),
     ],
 )
 def test_an_unobserved_step_is_not_a_nan(old, new, verdict, why):

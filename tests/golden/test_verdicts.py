@@ -46,9 +46,7 @@ def near(ratio, count, seed=1, spread=0.02):
     ("ratios", "groups"),
     [
         ([], 0),
-        ([1.5], 0),  # one file, or two, show no shift of a platform
-        ([1.5, 1.5], 0),
-        (near(1.0, 40), 0),
+        ([1.5, 1.5], 0),  # two files show no shift of a platform
         (near(1.03, 40), 0),
         (near(1.48, 36), 1),
         (near(0.86, 36), 1),
@@ -134,7 +132,6 @@ def loss(factor, start=1, steps=100, noise=1e-5):
         ((1.0, 1, 100, 1e-4), False),
         ((1.003,), True),
         ((0.997,), True),
-        ((1.003, 50), True),
         ((1.003, 100), True),
         ((1.0, 1, 5000, 1e-3), False),  # single steps of a long run are noisy
         ((1.003, 3000, 5000, 1e-3), True),

@@ -69,9 +69,8 @@ def test_dev_and_lts_at_every_layout(megatron_lm, ref, image_type):
 
 
 def test_megatron_bridge(megatron_bridge):
-    clone = megatron_bridge
-    plan = build_plan.plan(texts(clone, BRIDGE_MAIN, MEGATRON_BRIDGE), MEGATRON_BRIDGE)
-    judge(clone, BRIDGE_MAIN, plan)
+    plan = build_plan.plan(texts(megatron_bridge, BRIDGE_MAIN, MEGATRON_BRIDGE), MEGATRON_BRIDGE)
+    judge(megatron_bridge, BRIDGE_MAIN, plan)
     assert given(plan)[:2] == ("docker/Dockerfile.ci", "megatron_bridge")
     assert str(plan.base) == "nvcr.io/nvidia/pytorch:26.06-py3"
     (warning,) = plan.warnings
@@ -80,8 +79,7 @@ def test_megatron_bridge(megatron_bridge):
 
 
 def test_ml_containers(ml_containers):
-    clone = ml_containers
-    plan = build_plan.plan(texts(clone, "HEAD", ML_CONTAINERS), ML_CONTAINERS)
-    judge(clone, "HEAD", plan)
+    plan = build_plan.plan(texts(ml_containers, "HEAD", ML_CONTAINERS), ML_CONTAINERS)
+    judge(ml_containers, "HEAD", plan)
     assert (given(plan)[0], plan.context) == ("megatron/Dockerfile", "megatron")
-    assert str(plan.base) in show(clone, "HEAD", ".github/workflows/megatron.yml")
+    assert str(plan.base) in show(ml_containers, "HEAD", ".github/workflows/megatron.yml")

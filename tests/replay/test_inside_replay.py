@@ -17,32 +17,21 @@ pytestmark = pytest.mark.replay
 _SAMPLE = 12
 
 
-@pytest.fixture(params=["megatron_lm", "megatron_bridge"])
-def clone(request: pytest.FixtureRequest) -> Checkout:
-    return Checkout.open(request.getfixturevalue(request.param))
-
-
-def projects_of(checkout: Checkout) -> list[tuple[str, str, str | None]]:
-    """Commit, pyproject.toml and uv.lock, of each commit that changed the first, the newest first."""
-    commits = checkout.git("log", "--format=%H", "--diff-filter=AM", "HEAD", "--", PYPROJECT).split()
-    found = []
-    for commit in commits:
-        texts = checkout.read([PYPROJECT, LOCK], commit)
-        text = texts[PYPROJECT]
-        assert text is not None
-        found.append((commit, text, texts[LOCK]))
-    return found
-
-
 def uv(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     here = {"PATH": os.environ["PATH"], "UV_CACHE_DIR": str(folder / "cache"), "HOME": str(folder)}
     command = ["uv", "export", "--frozen", "--offline", "--quiet", "--no-emit-project", *words]
     return subprocess.run(command, cwd=folder, env=here, capture_output=True, text=True, check=False)
 
 
-def test_installed_parts_are_defined_in_each_revision(clone: Checkout, tmp_path: Path) -> None:
+@pytest.mark.parametrize("repository", ["megatron_lm", "megatron_bridge"])
+def test_installed_parts_are_defined_in_each_revision(
+    repository: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    checkout = Checkout.open(request.getfixturevalue(repository))
     read = taken = 0
-    for i, (commit, text, lock) in enumerate(projects_of(clone)):
+    for i, commit in enumerate(checkout.git("log", "--format=%H", "--diff-filter=AM", "HEAD", "--", PYPROJECT).split()):
+        texts = checkout.read([PYPROJECT, LOCK], commit)
+        text, lock = texts[PYPROJECT] or "", texts[LOCK]
         data = tomllib.loads(text)
         try:
             project = PythonProject.parse(text)

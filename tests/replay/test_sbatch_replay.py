@@ -4,8 +4,6 @@ import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,14 +102,3 @@ def test_a_bump_depends_on_the_tests_that_ci_runs_for_it(every: list[Workload], 
     held = {entry.test.case: entry.obstacle for entry in prepared if entry.obstacle and entry.test in chosen[0]}
     assert sorted(held) == ["gpt_dynamic_inference_tp2_pp2_dp2_583m_logitsmatch_zmq", "gpt_grpo_basic_function"]
     assert all("1 GPU" in obstacle for obstacle in held.values())
-
-
-def test_caches_that_two_nodes_share_need_a_mount(every: list[Workload]) -> None:
-    def nightly(platform: str, nodes: int) -> Iterator[Workload]:
-        return (it for it in every if (it.platform, it.nodes) == (platform, nodes) and "nightly" in it.scopes)
-
-    lacks = [selection.prepare(it, None, SITE).obstacle for it in nightly("dgx_gb200", 2)]
-    assert ["/lustre/fsw" in sentence for sentence in lacks] == [True] * 65
-    cache = replace(SITE, mounts=(*SITE.mounts, ("/shared/cache", "/lustre")))
-    assert not any(selection.prepare(it, None, cache).obstacle for it in nightly("dgx_gb200", 2))
-    assert not any(selection.prepare(it, None, SITE).obstacle for it in nightly("dgx_h100", 1))
