@@ -5,8 +5,7 @@ import json
 import os
 import socket
 import subprocess
-import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,24 +122,24 @@ def claims(month: str) -> dict[str, str]:
     return dict(image_of(month, scripted("images")[month]).platforms["amd64"].env)
 
 
-def start_registry(folder: Path, storage: Path, auth: str = "") -> tuple[subprocess.Popen[bytes], str]:
-    """Start Debian's docker-registry on a free port; return its process and its URL."""
+@contextlib.contextmanager
+def debian_registry(folder: Path, auth: str = "") -> Iterator[str]:
+    """The URL of Debian's docker-registry on a free port; those of one folder share their content."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     config = f"""version: 0.1
 log: {{level: error, accesslog: {{disabled: true}}}}
-storage: {{filesystem: {{rootdirectory: {storage}}}}}
+storage: {{filesystem: {{rootdirectory: {folder}/registry}}}}
 http: {{addr: "127.0.0.1:{port}"}}
 {auth}"""
     (folder / f"{port}.yml").write_text(config)
     process = subprocess.Popen(["docker-registry", "serve", str(folder / f"{port}.yml")], stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"
-    for _ in range(1200):
-        try:
-            httpx.get(f"{url}/v2/", trust_env=False)
-            return process, url
-        except httpx.TransportError:
-            time.sleep(0.05)
-    process.kill()
-    raise AssertionError("docker-registry did not start")
+    try:
+        with httpx.Client(transport=httpx.HTTPTransport(retries=8)) as client:  # while it starts
+            client.get(f"{url}/v2/")
+        yield url
+    finally:
+        process.terminate()
+        process.wait(60)

@@ -117,16 +117,12 @@ class Cluster:
         self.wait(lambda: (munge / "socket").exists(), "munged")
         self.start_controller("-c")
         for node in NODES:
-            self.start_node(node)
+            self._start(node, "slurmd", "-D", "-N", node)
         self.wait(lambda: self.ask("sinfo", "-h", "-o", "%T %D") == "idle 2", "nodes")
 
     def start_controller(self, *arguments: str) -> None:
         """The controller; with -c it forgets all jobs."""
         self._start("slurmctld", "slurmctld", "-D", *arguments)
-
-    def start_node(self, name: str) -> None:
-        """A node."""
-        self._start(name, "slurmd", "-D", "-N", name)
 
     def end(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:
         """End one of the processes."""

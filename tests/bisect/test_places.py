@@ -104,4 +104,5 @@ def test_the_end_of_a_job(tmp_path: Path, state: str, log: str, ended: str, prob
     run = Trial(Point("26.05-py3"), number=1, image="registry.example/a:26.05-py3")
     for _ in range(2):
         assert place.finish(run, None).reason == problem
+        (folder / "job").unlink()  # as if it was killed before it noted the ID: known by its name
     assert slurm.submitted == 1

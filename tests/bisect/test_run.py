@@ -69,15 +69,6 @@ def test_a_run_is_started_once(world: World) -> None:
     assert len(world.starts) == 4
 
 
-@pytest.mark.parametrize("ends", ["exit 3", "echo nothing"])
-def test_runs_without_a_value_are_paid_and_end_the_search(tmp_path: Path, ends: str) -> None:
-    world = World(tmp_path, test=f"echo x >>'{{folder}}/starts'\n{ends}\n")
-    conclusion = world.go(world.plan())[0].next()
-    assert isinstance(conclusion, Conclusion)
-    assert conclusion.verdict == "undecided"
-    assert 3 <= len(world.starts) <= 6
-
-
 def test_runs_without_a_value_count_for_the_budget(tmp_path: Path) -> None:
     fails = "[ $(($(wc -l <{folder}/starts) % 2)) = 1 ] && exit 3; case"
     world = World(tmp_path, test=TEST.replace("case", fails, 1))

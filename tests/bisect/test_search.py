@@ -4,6 +4,7 @@ import math
 import random
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,14 +61,24 @@ def test_conclusions(changes: dict[str, object], verdict: str, culprits: tuple[s
         assert conclusion.step == (TAGS[1], TAGS[2])
 
 
-def test_a_component_whose_overlay_fails_is_a_suspect_and_is_not_run_again() -> None:
+@pytest.mark.parametrize(
+    ("broken", "outcome", "runs", "verdict"),
+    [
+        (COMPONENTS[2:], "invalid", 1, "not a single component"),
+        (COMPONENTS[2:], "lost", 3, "not a single component"),
+        (COMPONENTS, "invalid", 1, "tag only"),
+    ],
+)
+def test_components_whose_overlays_fail_are_suspects_and_given_up(
+    broken: tuple[str, ...], outcome: Any, runs: int, verdict: str
+) -> None:
     case, ledger, generator = scenario(), list[Trial](), random.Random(1)
-    broken = Point(TAGS[-1], "cudnn")
     while isinstance(answer := advance(case.problem, ledger), Point):
-        run = Trial(answer, "invalid") if answer == broken else Trial(answer, "value", case.run(answer, generator))
+        is_broken = answer.tag == TAGS[-1] and answer.restored in broken
+        run = Trial(answer, outcome) if is_broken else Trial(answer, "value", case.run(answer, generator))
         ledger.append(run)
-    assert [run.point for run in ledger].count(broken) == 1
-    assert answer.verdict == "not a single component"
+    assert Counter(run.point.restored for run in ledger if run.outcome == outcome) == dict.fromkeys(broken, runs)
+    assert answer.verdict == verdict
 
 
 def test_the_ends_may_be_exit_statuses_and_the_components_many() -> None:
@@ -109,15 +120,6 @@ def test_a_search_that_was_killed_continues_as_if_it_was_not(seed: int, budget: 
     kept = data.draw(st.integers(0, len(ledger)))
     following = advance(case.problem, ledger[:kept])
     assert following == (ledger[kept].point if kept < len(ledger) else conclusion)
-
-
-def test_components_that_all_cannot_be_verified_leave_the_tag_and_suspects() -> None:
-    problem = Problem(("a", "b"), {"b": ("nccl", "cudnn")}, budget=40)
-    ledger: list[Trial] = []
-    while isinstance(answer := advance(problem, ledger), Point):
-        invalid, valid = Trial(answer, "invalid"), Trial(answer, "value", {"a": 1.0, "b": 0.0}[answer.tag])
-        ledger.append(invalid if answer.restored else valid)
-    assert answer.verdict == "tag only"
 
 
 def test_the_bimodal_case_names_nccl() -> None:

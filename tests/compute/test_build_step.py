@@ -1,7 +1,6 @@
 """The notebook that builds an image: previews first, then really built from the pin that a bump wrote."""
 
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,19 +9,15 @@ from typing import Any
 
 import executing as run
 import pytest
-from building import ANSWER, Place, claims, place, start_registry
+from building import ANSWER, Place, claims, debian_registry, place
 from executing import Ran
 
-from runbook_lib.bump.run import Run
-from runbook_lib.compute import command_run
 from runbook_lib.compute import engine as engines
 from runbook_lib.compute.build_step import BuildImage, VersionsMatch
-from runbook_lib.compute.tasks import WorkStep
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.model import Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice import PracticeWorld, open_world
-from runbook_lib.record.recorder import Recorder
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.ports import OnlineServices, World
 
@@ -45,14 +40,11 @@ def no_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(engines, "shutil", SimpleNamespace(which=lambda *_, **__: None))
 
 
-def bump(**parameters: Any) -> Bump:
-    return Bump.parse(**parameters)
-
-
 def planned(checkout: Checkout, options: Any = None, /, **parameters: Any) -> Plan[World]:
     """Plan with these options of the step, for a bump with these parameters."""
     step, world = BuildImage(**(options or {})), World(checkout, None, None, OFFLINE)  # type: ignore[arg-type]
-    return step.plan(step.look(world, bump(**parameters)), bump(**parameters))
+    bump = Bump.parse(**parameters)
+    return step.plan(step.look(world, bump), bump)
 
 
 # -- the plan -------------------------------------------------------------------------------------------------------
@@ -74,9 +66,10 @@ def test_a_plan_is_shown_without_engine_and_registry(checkout: Checkout) -> None
         list(applied.conditions[0].make_true(World(checkout, None, None)))  # type: ignore[arg-type]
 
 
-def test_without_a_tag_nothing_is_built(checkout: Checkout) -> None:
-    plan = planned(checkout, mode="local")
-    assert "26.02-py3" in plan.done.sentence
+@pytest.mark.parametrize(("practice", "tag", "says"), [(False, "", "26.02-py3"), (True, "26.02-py3", "practice")])
+def test_without_a_tag_or_in_practice_nothing_is_built(checkout: Checkout, practice: bool, tag: str, says: str) -> None:
+    plan = planned(checkout, {"practice": practice}, tag=tag, mode="local")
+    assert says in plan.done.sentence
     assert plan.conditions == ()
 
 
@@ -130,24 +123,6 @@ def test_the_site_file_names_the_engine(checkout: Checkout, tmp_path: Path) -> N
     assert "docker is not installed" not in plan.done.sentence
 
 
-def test_a_failed_build_is_recorded_with_a_fix(
-    checkout: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    failure = command_run.explain(WorkStep("Build", (), "host", ""), 1, ("uv: command not found", "last words"))
-    monkeypatch.setattr(engines, "find", lambda *_: "docker")
-    monkeypatch.setattr(command_run, "run_step", lambda *_: failure)
-    applied = bump(tag="26.02-py3", mode="local")
-    record = Recorder("build-image", applied, tmp_path)
-    run = Run(applied, checkout, record, OFFLINE)
-    run.step(BuildImage())
-    with pytest.raises(RunbookError, match="exit status 1"):
-        run.close()
-    text = record.show().text
-    assert "Use the image built from" in text
-    assert "last words" in capsys.readouterr().out
-    assert "It waits for the one above." in text  # the check of the versions
-
-
 def test_an_image_that_the_engine_keeps_elsewhere_is_not_checked(
     checkout: Checkout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,15 +161,11 @@ def test_only_versions_that_the_registry_names_are_said_to_match(
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("engine")
-    process, url = start_registry(folder, folder / "registry")
-    try:
+    with debian_registry(folder) as url:
         published = place(folder, url)
         published.publish(TAG, claims("26.04"))
         published.publish("25.09-py3", claims("25.09"))  # contains the versions of 26.04
         yield published
-    finally:
-        process.terminate()
-        process.wait(60)
 
 
 @pytest.fixture
@@ -213,13 +184,6 @@ def predicate(result: Ran) -> dict[str, Any]:
     return json.loads((result.record / "run.json").read_text())  # type: ignore[no-any-return]
 
 
-def with_engine(monkeypatch: pytest.MonkeyPatch, engine: Place) -> None:
-    for name, value in engine.env.items():
-        if os.environ.get(name) != value:
-            monkeypatch.setenv(name, value)
-    monkeypatch.setenv("GITHUB_REPOSITORY", "practice/Megatron-LM")
-
-
 @pytest.mark.component("registry")
 @pytest.mark.component("container")
 def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
@@ -227,7 +191,8 @@ def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
 ) -> None:
     assert execute("01-github-pin", tag=TAG, mode="local").ok
     subprocess.run(["git", "-C", str(world.checkout), "switch", "-q", f"bump/main/dev-{TAG}"], check=True)
-    with_engine(monkeypatch, engine)
+    for name, value in {**engine.env, "GITHUB_REPOSITORY": "practice/Megatron-LM"}.items():
+        monkeypatch.setenv(name, value)
     parameters = {"repo": str(world.checkout), "tag": TAG, "arguments": "--tag practice:bumped"}
 
     previewed = execute("build-image", **parameters)
@@ -261,11 +226,8 @@ def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
     failed = execute("build-image", **parameters, mode="local")
     assert failed.state == "failed"
     assert "RUN sh /opt/install_nccl.sh" in failed.summary
+    assert "Use the image built from" in failed.summary
     assert engines.image_id("buildah", "practice:bumped", engine.env) == image
-    assert predicate(failed)["effects"] == []
-
-
-def test_the_practice_environment_builds_nothing(checkout: Checkout) -> None:
-    plan = planned(checkout, {"practice": True}, tag="26.02-py3", mode="local")
-    assert "practice" in plan.done.sentence
-    assert plan.conditions == ()
+    statement = predicate(failed)
+    assert statement["effects"] == []
+    assert "It waits for the one above." in statement["checks"][1]["detail"]

@@ -21,17 +21,6 @@ def step(*words: str) -> WorkStep:
     return WorkStep("Step", words, "host", "Why.")
 
 
-def test_a_failing_step_is_explained(tmp_path: Path) -> None:
-    output: list[str] = []
-    assert run(step("sh", "-c", "echo fine"), tmp_path, tmp_path / "log", output.append, ENV).status == "passed"
-    failing = step("sh", "-c", "echo 'error: Group `dev` is not defined in the project' >&2; exit 2")
-    failure = run(failing, tmp_path, tmp_path / "log", output.append, ENV)
-    assert failure.status == "failed"
-    assert "exit status 2" in failure.detail
-    assert "--extra for [project.optional-dependencies]" in failure.detail
-    assert "fine" in output
-
-
 STALE = "error: The lockfile at `uv.lock` needs to be updated, but `--locked` was provided."
 BUILDAH = f"""\
 [1/2] STEP 1/2: FROM nvcr.io/nvidia/pytorch:26.04-py3 AS helper

@@ -31,7 +31,6 @@ def says(text: str, status: int = 1) -> str:
         ("docker", says(DAEMON), "docker is installed, but its daemon is not running: start it (`systemctl start doc"),
         ("podman", says("cannot set up"), "podman is installed, but does not work. Its last output: cannot set up."),
         ("podman", "exit 3", "podman is installed, but does not work. Its last output: none."),
-        ("docker", "kill -9 $$", "docker is installed, but does not work. Its last output: none."),
         ("other", "", "docker is not installed. podman is not installed. buildah is not installed."),
     ],
 )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from building import ENGINE, Place, claims, place, start_registry
+from building import ENGINE, Place, claims, debian_registry, place
 
 from runbook_lib.checks import Check
 from runbook_lib.compute import engine as engines
@@ -34,16 +34,12 @@ RUN cat /made && echo ${WORDS}
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("engine")
-    process, url = start_registry(folder, folder / "registry")
-    try:
+    with debian_registry(folder) as url:
         made = place(folder, url)
         made.publish("26.04-py3", claims("26.04"))
         made.publish("26.05-py3", claims("26.05"), architecture="arm64")
         made.publish("26.06-py3", claims("26.06"), architecture="arm64", index=True)
         yield made
-    finally:
-        process.terminate()
-        process.wait(60)
 
 
 def command(root: Path, text: str, *options: str, base: str = BASE) -> WorkStep:

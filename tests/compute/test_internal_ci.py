@@ -46,10 +46,6 @@ class At:
     practised: PracticeSecondCi
 
     @property
-    def env(self) -> dict[str, str]:
-        return {"GITLAB_URL": "http://127.0.0.1:9", "GITLAB_TOKEN": TOKEN, "GITLAB_PROJECT": REPOSITORY}
-
-    @property
     def head(self) -> str:
         return git(self.world.home / "checkout", "rev-parse", BRANCH)
 
@@ -61,7 +57,8 @@ class At:
         return dict(line.split() for line in listed.splitlines())
 
     def second_ci(self, _server: str = "", _project: str = "", *, token: str = TOKEN) -> GitLab:
-        return GitLab({**self.env, "GITLAB_TOKEN": token}, transport=self.gitlab)
+        env = {"GITLAB_URL": "http://127.0.0.1:9", "GITLAB_TOKEN": token, "GITLAB_PROJECT": REPOSITORY}
+        return GitLab(env, transport=self.gitlab)
 
     def look(self, mode: str = "publish", tests: str = "", token: str = TOKEN, **options: Any) -> PipelineFacts:
         services = SimpleNamespace(second_ci=partial(self.second_ci, token=token))
@@ -219,11 +216,13 @@ def test_nightly_and_weekly_tests_have_a_pipeline_each(at: At) -> None:
     assert changed == ["tests/functional_tests/test_cases/gpt/gpt3_mcore_tp1_pp4/golden_values_dev_dgx_h100.json"]
 
 
-def test_the_nightly_tests_are_followed_to_their_end(at: At) -> None:
+def test_the_nightly_tests_are_followed_to_their_end(at: At, capsys: pytest.CaptureFixture[str]) -> None:
     facts = at.look(tests="nightly")
     at.gitlab.jobs_end_first, at.gitlab.running = True, 5
     at.carry_out(facts, wait=True)
     assert at.gitlab.running == 0
+    (report,) = capsys.readouterr().out.splitlines()  # once; the step shows the end
+    assert "waiting for the tests of pipeline" in report
     assert at.world.checks()["the GitLab pin builds, and the nightly tests have ended"] == "passed"
     assert "-r source gitlab" in at.world.said("done")[0]["next"]
 
@@ -352,14 +351,6 @@ def test_a_remote_of_another_project_is_refused(at: At) -> None:
 
 
 # -- following ---------------------------------------------------------------------------------------------------
-
-
-def test_following_reports_each_change(at: At, capsys: pytest.CaptureFixture[str]) -> None:
-    at.gitlab.running = 7  # some of its reads find and show the pipeline
-    at.carry_out(at.look(), wait=True)
-    assert at.world.outcome().startswith("The GitLab pin builds: nvcr.io/nvidia/pytorch:26.04-py3 for amd64")
-    (report,) = capsys.readouterr().out.splitlines()  # once; the step shows the end
-    assert "waiting for pipeline" in report
 
 
 @pytest.mark.parametrize("log", [b"#31 write /var/lib/docker/tmp: no space left on device\n", None])

@@ -39,6 +39,9 @@ def place(name: PlaceName = "local", image: str = "megatron-lm:local", **more: A
     return WorkPlace(name, image=WorkImage.parse(image), **given)
 
 
+SYNC = make_step("sync-once", {**place("slurm").values, "locked": (), "sync_options": ("--all-extras",)})
+
+
 @pytest.mark.parametrize(
     ("more", "step", "has", "lacks"),
     [
@@ -61,6 +64,8 @@ def place(name: PlaceName = "local", image: str = "megatron-lm:local", **more: A
             "--container-workdir=/opt/Megatron-Bridge", "UV_CACHE_DIR=/opt/uv-cache",
             "--container-mounts=/home/me/lm:/opt/Megatron-Bridge,/u:/opt/uv-cache"], "--env"),
         ({"name": "slurm", "image": "/s/b.sqsh", **CLUSTER}, make_step("benchmark", {}), ["--nodes=2"], "--pty"),
+        ({"name": "slurm", "image": "/s/b.sqsh", "session": Session(2)}, SYNC, [
+            "--nodes=1", "UV_PROJECT_ENVIRONMENT=/opt/megatron-lm/.venv"], "--gpus"),  # not twice in one shared tree
         ({"checkout": "/c", "cache": "", "also": ("/g/.git",)}, LOCK, ["--volume=/g/.git:/g/.git"], "--volume=/u"),
         ({"repository": ML_CONTAINERS}, LOCK, ["--workdir=/opt/ml-containers"], "--tty"),
         ({"name": "here"}, WorkStep("x", ("bash",), "container", "Why.", env=(("A", "b c"),)), ["env", "A=b c"], "-"),
@@ -89,17 +94,6 @@ def test_an_image_that_a_place_cannot_run_is_refused() -> None:
         place("slurm").command(SHELL)
     with pytest.raises(Refused, match="is a file"):
         place(image="/shared/b.sqsh").command(SHELL)
-
-
-def test_the_sync_of_the_checkouts_environment_holds_a_lock() -> None:
-    there = place("slurm", "/shared/b.sqsh", session=Session(2))
-    values = {**there.values, "locked": ("--locked",), "sync_options": ("--all-extras",)}
-    words = there.command(make_step("sync-once", values))
-    assert not [word for word in words if word.startswith("--gpus")]
-    assert "--nodes=1" in words  # not twice in one shared tree
-    assert "UV_PROJECT_ENVIRONMENT=/opt/megatron-lm/.venv" in words
-    assert words[-3:] == (there.values["sync_lock"], "--locked", "--all-extras")
-    assert "flock 9" in " ".join(words)
 
 
 # -- the machine -----------------------------------------------------------------------------------------------------

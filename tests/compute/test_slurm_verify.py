@@ -12,6 +12,7 @@ from typing import Any
 import executing as run
 import pytest
 import slurm_repository
+from clones import commit
 from slurm_cluster import Cluster, cluster
 from slurm_runs import CountingSlurm
 from waiting import wait_until
@@ -30,7 +31,6 @@ from runbook_lib.world.ports import World as Outside
 
 ROOT = Path(__file__).resolve().parents[2]
 TAG = "26.04-py3"
-RECIPES = "tests/test_utils/recipes/h100"
 needs_slurm = pytest.mark.component("slurm")
 
 
@@ -70,12 +70,6 @@ class World:
 
     def cancel(self, tests: str) -> tuple[dict[str, MatrixOutcome], dict[str, Any]]:
         return self.go(self.plan(tests=tests, jobs="cancel"), cancel=True, wait=True)
-
-    def commit(self, **texts: str) -> None:
-        for name, text in texts.items():
-            (self.checkout.path / RECIPES / f"{name}.yaml").write_text(text)
-        self.checkout.git("add", "-A")
-        self.checkout.git("commit", "-q", "-m", "two")
 
 
 def cases(plan: SlurmFacts) -> list[str]:
@@ -141,7 +135,6 @@ def test_results_with_one_image_are_none_of_another(alone: World) -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"tests": "god"}, "did you mean good"),
         ({"jobs": "good"}, "'good' is not failed, all or cancel"),
         ({"tests": "wide"}, "WORLD_SIZE is 4.*least-gpus"),
     ],
@@ -189,13 +182,15 @@ def test_a_cluster_without_pyxis_is_refused(alone: World) -> None:
 
 @needs_slurm
 def test_tests_that_cannot_run_here_are_left_out_and_the_others_are_planned(world: World) -> None:
-    text = (world.checkout.path / RECIPES / "gpt.yaml").read_text()
+    recipes = "tests/test_utils/recipes/h100"
+    text = (world.checkout.path / recipes / "gpt.yaml").read_text()
     rows = "products:\n- test_case: [good]\n  products:\n  - {environment: [dev], scope: [mr-github]}\n"
     big = text.partition("products:\n")[0].replace("gpus: 2", "gpus: 64") + rows
-    world.commit(
-        big=big.replace("model: gpt", "model: bert"), twice=text.partition("products:\n")[0] + rows,
-        data=big.replace("set -e", "ls /mnt/artifacts").replace("model: gpt", "model: t5"),
-    )  # fmt: skip
+    texts = {
+        "big": big.replace("model: gpt", "model: bert"), "twice": text.partition("products:\n")[0] + rows,
+        "data": big.replace("set -e", "ls /mnt/artifacts").replace("model: gpt", "model: t5"),
+    }  # fmt: skip
+    commit(world.checkout.path, {f"{recipes}/{name}.yaml": text for name, text in texts.items()})
     plan = world.plan()
     assert cases(plan) == list(slurm_repository.CASES)
     obstacles = {str(entry.test): entry.obstacle for entry in plan.tests if entry.obstacle}

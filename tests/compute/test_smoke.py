@@ -23,15 +23,7 @@ def said(problems: dict[str, str] | None = None, **found: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "hello",
-        "runbook-smoke",
-        "runbook-smoke {}",
-        "runbook-smoke []",
-        'runbook-smoke {"found": 1, "problems": {}}',
-    ],
+    "text", ["hello", "runbook-smoke", "runbook-smoke {}", 'runbook-smoke {"found": 1, "problems": {}}']
 )
 def test_invalid_answers(text):
     with pytest.raises(CannotTell, match="printed no result in the image; its last line is"):
@@ -69,11 +61,6 @@ def test_differences_are_named(found, name, verdict, wrong):
     assert (judged[name].verdict, judged[name].wrong) == (verdict, wrong)
     assert {it.verdict for other, it in judged.items() if other != name} == {"as claimed"}
     assert bool(judged[name].row["note"]) == (verdict == "another version" and not wrong)
-
-
-def test_problems_are_quoted_from_the_image():
-    judged = {it.name: it for it in smoke.judge(CLAIMS, said({"PyTorch": "ImportError: libcupti.so"}, PyTorch=""))}
-    assert judged["PyTorch"].row["note"] == "ImportError: libcupti.so."
 
 
 @pytest.mark.parametrize(
@@ -125,5 +112,5 @@ def test_the_program_reports_failed_imports_and_what_is_missing(tmp_path):
     found = run(tmp_path, None)
     assert {it.name for it in found.values() if it.verdict == "not found"} == set(found) - {"Python"}
     found = run(tmp_path, "raise ImportError('libcudart.so.13')")
-    assert found["PyTorch"].problem == found["CUDA"].problem == "ImportError: libcudart.so.13."
+    assert found["PyTorch"].row["note"] == found["CUDA"].row["note"] == "ImportError: libcudart.so.13."
     assert found["Python"].verdict == "as claimed"

@@ -224,7 +224,6 @@ def test_the_commands_of_a_task(
     ("repository", "task", "states", "says"),
     [
         (LM, "install lts", (PINNED,), "docker/lts/requirements.txt"),
-        (LM, "install lts", (PINNED, lts(CORE)), "docker/lts/req"),
         (LM, "install lts", (), "extra lts"),
         (LM, "add --optional lts humanize", (), "extra lts"),
         (LM, "install devv", (), "Its extras are training, dev, lts; its groups are test"),
@@ -238,7 +237,6 @@ def test_the_commands_of_a_task(
         (ML_CONTAINERS, "train", (), "no training"),
         (LM, "run", (), "needs a command"),
         (LM, "run echo 'open", (), "No closing quotation"),
-        (LM, "run torchrun x.py", (), "Use torch.distributed.run"),
         (LM, "run /opt/venv/bin/torchrun x.py", (), "Use torch.distributed.run"),
         (LM, "dance", (), "Choose one of session"),
         (LM, "lock now", (), "takes no arguments"),

@@ -1,6 +1,5 @@
 """The step of work-inside: previews that change nothing, what it runs, what fails, and the record of each."""
 
-import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -24,23 +23,14 @@ from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.ports import World
 
 TAG = "26.04-py3"
-UV = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
 
 
 @pytest.fixture
-def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A clone without a lock, inside of what looks like a container with its own uv and without a network."""
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    (tools / "uv").symlink_to(UV)
-    for name, value in {
-        "container": "test", "PATH": f"{tools}:{os.environ['PATH']}", "UV_OFFLINE": "1", "UV_PYTHON_DOWNLOADS": "never",
-        "UV_CACHE_DIR": str(tmp_path / "cache"), "UV_PYTHON": sys.executable, "GITHUB_REPOSITORY": "me/Megatron-Bridge",
-        "RUNBOOK_AUDIT": str(tmp_path / "audit"), "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null",
-        "GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@example.com",
-        "GIT_COMMITTER_NAME": "A", "GIT_COMMITTER_EMAIL": "a@example.com",
-    }.items():  # fmt: skip
-        monkeypatch.setenv(name, value)
+def clone(offline_uv: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A clone without a lock, inside of what looks like a container."""
+    monkeypatch.setenv("container", "test")
+    monkeypatch.setenv("GITHUB_REPOSITORY", "me/Megatron-Bridge")
+    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
     project = '[project]\nname = "x"\nversion = "1"\nrequires-python = ">=3.11"\n'
     return commit(tmp_path / "clone", {"pyproject.toml": project})
 

@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from runbook_lib.compute.slurm.jobs import BATCH, job_files, job_name
 from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Session, Site
 from runbook_lib.compute.workloads import Workload
-from runbook_lib.errors import CannotTell
 
 FOLDER, TREE = Path("/shared/results/c/gpt-a/1"), Path("/shared/results/c/tree.tar")
 SITE = Site("/shared/results", image="/images/mcore.sqsh")
@@ -21,9 +19,9 @@ SITE = Site("/shared/results", image="/images/mcore.sqsh")
 
 def workload(
     case: str = "a", nodes: int = 1, gpus: int = 8, seconds: int = 1800,
-    script: str = "echo {test_case} > {assets_dir}/x", values: Mapping[str, str] | None = None,
+    script: str = "echo {test_case} > {assets_dir}/x",
 ) -> Workload:  # fmt: skip
-    given = {"test_case": case, **(values or {})}
+    given = {"test_case": case}
     return Workload("r.yaml", "gpt", case, "dev", "dgx_h100", ("mr",), nodes, gpus, seconds, script, given)
 
 
@@ -94,11 +92,6 @@ def test_a_container_sees_a_copy_of_the_checkout_and_never_the_home() -> None:
     assert "#SBATCH --no-container" not in batch  # it is an option of srun
     assert "export HF_HOME=/mnt/hf_home TRANSFORMERS_OFFLINE=1\n" in task
     assert f"\ntar -C /opt/megatron-lm --no-same-owner -xf {TREE}\n" in task
-
-
-def test_a_location_without_a_value_is_reported() -> None:
-    with pytest.raises(CannotTell, match=r"line 1 of the script .* \{nothing\}"):
-        rendered(workload(script="{nothing}"))
 
 
 @pytest.mark.component("shellcheck")

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import jwt
 import pytest
 import registry_server
-from building import start_registry
+from building import debian_registry
 from loopback import Handler, key_and_certificate, secured, serving
 from registry_server import RegistryServer
 
@@ -98,9 +98,8 @@ def oci_layout(folder: Path) -> None:
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
     """A storage folder filled by skopeo, and the open registry on it."""
     folder = tmp_path_factory.mktemp("debian")
-    process, url = start_registry(folder, folder / "storage")
     oci_layout(folder / "oci")
-    try:
+    with debian_registry(folder) as url:
         for repository, tag in (("pytorch", "26.03-py3"), ("pytorch", "26.04-py3"), ("private", "26.04-py3")):
             target = f"docker://{url.removeprefix('http://')}/nvidia/{repository}:{tag}"
             copy = ["skopeo", "--insecure-policy", "copy", "--quiet", "--all", "--preserve-digests"]
@@ -108,9 +107,6 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, st
                 [*copy, "--dest-tls-verify=false", f"oci:{folder}/oci:{tag}", target], check=True, timeout=200
             )
         yield folder, url
-    finally:
-        process.terminate()
-        process.wait(60)
 
 
 @pytest.fixture(scope="module")
@@ -124,10 +120,8 @@ def guarded(storage: tuple[Path, str]) -> Iterator[str]:
             f'auth: {{token: {{realm: "{tokens}/token", service: tests, issuer: tests, '
             f"rootcertbundle: {folder / 'certificate.pem'}}}}}"
         )
-        process, url = start_registry(folder, folder / "storage", auth)
-        yield url
-        process.terminate()
-        process.wait(60)
+        with debian_registry(folder, auth) as url:
+            yield url
 
 
 def practice_image() -> Image | None:
