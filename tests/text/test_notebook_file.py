@@ -36,24 +36,17 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> NotebookSource:
     )
 
 
-DEFAULTS = {
-    "tag": "", "run_id": "", "apply": False, "wait": True, "text": "a = b",
-}  # fmt: skip
-
-
 def test_uses_the_declared_defaults(source: NotebookSource) -> None:
     assert source.step == "01-pin"
-    assert {each.name: each.default for each in source.parameters} == DEFAULTS
+    defaults = {each.name: each.default for each in source.parameters}
+    assert defaults == {"tag": "", "run_id": "", "apply": False, "wait": True, "text": "a = b"}
 
 
 @pytest.mark.parametrize(
     ("given", "resolved"),
     [
-        ({"tag": "26.04-py3"}, {"tag": "26.04-py3"}),
-        ({"tag": ""}, {"tag": ""}),
-        ({"apply": True, "wait": False}, {"apply": True, "wait": False}),
+        ({"tag": "26.04-py3", "wait": False}, {"tag": "26.04-py3", "wait": False}),
         ({"run_id": 123}, {"run_id": "123"}),
-        ({"run_id": "123"}, {"run_id": "123"}),
     ],
 )
 def test_values_of_the_declared_type_are_taken(
@@ -70,7 +63,6 @@ def test_values_of_the_declared_type_are_taken(
         ({"tga": "26.04-py3"}, ["'tga'", "did you mean tag?"]),
         ({"Apply": True}, ["'Apply'", "did you mean apply?"]),
         ({"zzz": 1}, ["'zzz'", "tag, run_id"]),
-        ({"wait": "yes"}, ["'yes'", "-p wait True"]),
         ({"wait": 1}, ["wait is 1", "-p wait True"]),
         (
             {"tag": 26.1},
@@ -80,9 +72,7 @@ def test_values_of_the_declared_type_are_taken(
         ({"tag": 2604}, ["2604", "-r tag '2604', or"]),
         ({"text": 12345678}, ["12345678", "-r text '…'"]),
         ({"tag": True}, ["tag is True", "-r tag True, or in YAML tag: 'True'"]),
-        ({"tag": None}, ["-r tag None"]),
         ({"tag": ["26.04-py3"]}, ["must be text"]),
-        ({"run_id": 1.5}, ["number 1.5"]),
     ],
 )
 def test_anything_else_is_refused_with_the_form_to_use(

@@ -20,8 +20,8 @@ H100, A100 = (Target("x", platform, "dev", "gpt", "it hangs") for platform in ("
 ISSUE = IssueFiled("x", "marker", "title", "body", "label")
 
 
-def change(platforms: str, *tests: Target) -> QuarantineChange:
-    row = f"[{{environment: [dev], scope: [mr], platforms: [{platforms}]}}]"
+def change(platforms: str, *tests: Target, environment: str = "dev") -> QuarantineChange:
+    row = f"[{{environment: [{environment}], scope: [mr], platforms: [{platforms}]}}]"
     text = f"spec:\n  model: gpt\nproducts:\n  - test_case: [x]\n    products: {row}\n"
     return QuarantineChange(GatingFiles({f"{FOLDER}r.yaml": text}), dict.fromkeys(tests, ISSUE))
 
@@ -36,6 +36,8 @@ def test_a_row_that_covers_another_platform_needs_a_decision() -> None:
     with pytest.raises(Refused, match="also covers dev on dgx_a100") as caught:
         change("dgx_h100, dgx_a100", H100).require_own_rows()
     assert "whole-row" in str(caught.value)
+    with pytest.raises(Refused, match="also covers lts on dgx_a100, lts on dgx_h100"):
+        change("dgx_a100, dgx_h100", H100, A100, environment="lts, dev").require_own_rows()
 
 
 def test_a_decision_on_one_platform_leaves_the_question_on_another() -> None:
