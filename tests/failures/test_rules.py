@@ -1,15 +1,15 @@
 """The rules of ``rules.toml``: each has a line that it matches, one that it does not, a class, and literals."""
 
-import importlib
 import tomllib
 from importlib import resources
 from pathlib import Path
 
 import pytest
+from add_fixture import cut
 from labelled_failures import diagnosed
 
 from runbook_lib.failures import patterns
-from runbook_lib.failures.patterns import ADVICE, BY_ID, LINES, LogPattern, literals_of
+from runbook_lib.failures.patterns import ADVICE, BY_ID, LINES, literals_of
 
 TABLE = tomllib.loads(resources.files("runbook_lib.failures").joinpath("rules.toml").read_text("utf-8"))
 
@@ -65,21 +65,15 @@ def test_a_pattern_without_literals_is_refused(pattern: str) -> None:
         literals_of(pattern)
 
 
-def explained(text: str, *before: str) -> LogPattern | None:
-    return patterns.explain(text, before)
-
-
 def test_the_context_of_a_rule_stands_before_the_error() -> None:
-    error = "ModuleNotFoundError: No module named 'torch'"
-    within = explained(error, "  x Getting requirements to build wheel did not run successfully.")
-    alone = explained(error)
-    kinds = [pattern.kind if pattern else "" for pattern in (within, alone)]
-    assert kinds == ["dependency", "import error"]
+    before = "  x Getting requirements to build wheel did not run successfully."
+    for context, kind in (((before,), "dependency"), ((), "import error")):
+        pattern = patterns.explain("ModuleNotFoundError: No module named 'torch'", context)
+        assert pattern
+        assert pattern.kind == kind
 
 
-def test_a_fixture_is_cut_and_has_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    cut = importlib.import_module("add_fixture").cut
+def test_a_fixture_is_cut_and_has_no_secret(tmp_path: Path) -> None:
     log = tmp_path / "job.log"
     secret = "ghp_" + "a" * 36
     log.write_text(
