@@ -216,9 +216,8 @@ def test_the_decisions_of_a_round_go_in_one_push_with_an_issue_each(at: World) -
     ]  # fmt: skip
     folder = at.steps[-1].folder
     assert folder is not None
-    kept = folder / "change.diff"
-    added = [line[1:].strip() for line in kept.read_text().splitlines() if line.startswith("+ ")]
-    assert added == [line[1:].strip() for line in diff if line.startswith("+ ")]
+    kept = (folder / "change.diff").read_text().splitlines()
+    assert [line for line in kept if line.startswith("+ ")] == [line for line in diff if line.startswith("+ ")]
     assert set(at.checks().values()) == {"passed"}
     assert git(at.checkout.path, "rev-parse", "HEAD") == git(at.remote, "rev-parse", "bump/main/dev-26.04-py3")
     body = at.github().pulls()[0].body
@@ -237,23 +236,19 @@ def test_the_decisions_of_a_round_go_in_one_push_with_an_issue_each(at: World) -
 def test_a_flaky_test_is_reported_with_its_history_before_it_runs_again(at: World) -> None:
     name = "mimo/mimo_vlm_tp1 - latest"
     assert at.records is not None
-    rows = {"dev-26.02-py3": ("https://x/1", "https://x/1", "https://x/2"), "lts-25.09-py3": ("https://x/3",)}
-    for bump, urls in rows.items():
-        for number, url in enumerate(urls):
-            folder = at.records.parent / bump / f"2026010{number + 1}T000000Z-06-broken-tests-{number}"
-            folder.mkdir(parents=True)
-            lines = ["job,class,url", f"{name},flaky infrastructure,{url}", f"gpt/{HANG} - latest,hang,{url}"]
-            (folder / "failures.csv").write_text("\n".join(lines) + "\n")
+    folder = at.records.parent / "dev-26.02-py3" / "20260103T000000Z-06-broken-tests"
+    folder.mkdir(parents=True)
+    (folder / "failures.csv").write_text(f"job,class,url\n{name},flaky infrastructure,https://x/1\n")
     step05(at, **ACCEPTED)
     triage = step06(at, broken=BOTH).found.triage
-    flaky = "infrastructure failed this job before: seen 3 times in this archive, last on 2026-01-03 in dev-26.02-py3"
+    flaky = "infrastructure failed this job before: seen 1 time in this archive, last on 2026-01-03 in dev-26.02-py3"
     assert [flaky in sentence for sentence in triage.history([name])] == [True]
     assert flaky in triage.show().text
     at.now[0] += 1000
     step06(at, broken=BOTH)
     assert "rerun" in at.effects()
-    warnings = " ".join(it for it in at.said("warnings"))
-    assert "failed this job before: seen 4 times" in warnings  # the run before its repetition too
+    # The run before its repetition counts too.
+    assert "failed this job before: seen 2 times" in " ".join(at.said("warnings"))
 
 
 @pytest.mark.slow
@@ -303,16 +298,12 @@ def test_no_row_changes_if_its_issue_cannot_be_filed(at: World) -> None:
 def test_an_invalid_broken_test_and_an_uncommitted_recipe_are_refused(at: World) -> None:
     before = at.state()
     recipe = at.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
-    for named, says in (
-        (f"{HANG}@dgx_b200: why", "Its platforms there: dgx_h100"),
-        ("gpt3_mcore_te_tp2_pp2_resume@dgx_h100: why", "did not fail in CI run"),
-        (f"{HANG}@dgx_h100: it hangs", "cannot follow"),
-    ):
-        if says == "cannot follow":
-            assert at.state() == before
-            recipe.write_text(recipe.read_text() + "# mine\n")
-        with pytest.raises(Refused, match=says):
-            step06(at, broken=named)
+    with pytest.raises(Refused, match="did not fail in CI run"):
+        step06(at, broken="gpt3_mcore_te_tp2_pp2_resume@dgx_h100: why")
+    assert at.state() == before
+    recipe.write_text(recipe.read_text() + "# mine\n")
+    with pytest.raises(Refused, match="cannot follow"):
+        step06(at, broken=f"{HANG}@dgx_h100: it hangs")
     assert at.state()[3:] == before[3:]
     assert recipe.read_text().endswith("# mine\n")
 
@@ -339,22 +330,18 @@ def test_a_re_enabled_test_has_its_former_row(at: World) -> None:
 @pytest.mark.slow
 def test_ready_to_merge_after_all_rounds(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GITLAB_URL", raising=False)
-    ci, gitlab, unseen = "a green CI run of the head commit", "a green pipeline on GitLab", "second-ci-unseen"
-    assert missing(look(at)) == [ci, gitlab]
     step05(at, **ACCEPTED)
     assert "a push of the local commits" in missing(look(at))
     step06(at, broken=BOTH)
     at.now[0] += 1000
     step06(at)  # the flaky test again
-    assert at.effects()[0] == "rerun"
     at.now[0] += 1000
-    assert missing(look(at)) == [gitlab]
-    found = look(at, allow=unseen)
+    assert missing(look(at)) == ["a green pipeline on GitLab"]
+    found = look(at, allow="second-ci-unseen")
     assert missing(found) == []
     assert any("Ready for review" in sentence for sentence in found.people)
-    closed = issues(at)[-1]
-    at.forge.close(closed.number)
-    assert missing(look(at, allow=unseen)) == ["an open issue for every broken test"]
+    at.forge.close(issues(at)[-1].number)
+    assert missing(look(at)) == ["an open issue for every broken test", "a green pipeline on GitLab"]
 
 
 def test_gitlabs_pipeline_counts_where_there_is_one(tmp_path: Path) -> None:
@@ -380,9 +367,7 @@ def test_jobs_of_one_name_are_counted() -> None:
     table: list[tuple[tuple[FailureKind, ...], tuple[str, ...], tuple[tuple[str, ...], ...]]] = [
         ((), (), ((), ())),
         (("golden drift",), (), ((), ())),
-        (("flaky infrastructure",), ("j",), ((), ("j",))),
         (("rate limit",), ("j",), ((), ("j",))),
-        (("communication",), ("j",), (("j",), ())),
         (("out of memory",), ("j",), (("j",), ())),
         (("golden drift", "flaky infrastructure"), ("j",), ((), ("j",))),  # the drift is explained
         (("golden drift", "flaky infrastructure"), ("j", "j"), (("j",), ("j",))),  # it is held back
