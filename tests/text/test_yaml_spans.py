@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from runbook_lib.errors import CannotTell
+from runbook_lib.text import yaml_spans
 from runbook_lib.text.yaml_spans import is_plain, is_text
 
 _PARTS = st.sampled_from([*"0123456789._+-eExXoObB", "true", "no", "inf", "nan", "null", "26", "a", "y"])
@@ -55,3 +57,9 @@ def test_what_a_reader_of_yaml_takes_for_no_text_needs_quotes(value: str) -> Non
 def test_a_plain_scalar_is_told_from_other_text(text: str, plain: bool) -> None:
     start = text.index("X")
     assert is_plain(text, start, start + 1) == plain
+
+
+def test_aliases_that_make_too_many_values_are_refused() -> None:
+    doubled = "".join(f"a{number}: &a{number} [*a{number - 1}, *a{number - 1}]\n" for number in range(1, 60))
+    with pytest.raises(CannotTell, match="expand to more than"):
+        yaml_spans.load(f"a0: &a0 [x, x]\n{doubled}")
