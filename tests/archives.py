@@ -106,9 +106,9 @@ def told(record: Recorder, kind: str) -> Any:
 def two_bumps(tmp_path: Path) -> Path:
     """Write an archive of two bumps, one with four records, of which one is open."""
     place = tmp_path / "audit"
-    bump = record(place, "bump", "running")
-    record(place, "01-pin", "done", "4 lines changed.", at=1, parent=bump)
-    record(place, "04-run-ci", "waiting", "Waiting for CI.", at=2, parent=bump)
+    record(place, "bump", "running")
+    record(place, "01-pin", "done", "4 lines changed.", at=1)
+    record(place, "04-run-ci", "waiting", "Waiting for CI.", at=2)
     record(place, "07-sync-check", "done", "In sync.", at=3)
     check = {"name": "the tag", "status": "failed", "detail": "No such tag."}
     practised = Identity("o/r", "dev", "lts", "26.04-py3", practice=True)
@@ -123,13 +123,6 @@ def record_folder(audit: Path, name: str) -> Path:
     """Return the folder of the only record of that notebook."""
     (path,) = audit.glob(f"o-r/main/dev-26.04-py3/*-{name}-*")
     return path
-
-
-def flip(path: Path) -> None:
-    """Change one byte of a file."""
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
 
 
 def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:

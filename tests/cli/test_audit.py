@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from archives import CI, PIN, executed, flip, record, two_bumps
+from archives import CI, PIN, executed, record, two_bumps
 from archives import record_folder as folder
 
 from runbook_lib.cli.__main__ import main
@@ -75,7 +75,7 @@ def test_audit_verify_reports_problems_and_exits_with_1(audit: Path, capsys: pyt
     assert main(["audit", "verify", str(audit)]) == 0
     (told,) = capsys.readouterr().out.splitlines()
     assert told == f"{audit} is intact. Checked 4 records, 12 files, 1 running."
-    flip(folder(audit, PIN) / "executed.ipynb")
+    (folder(audit, PIN) / "executed.ipynb").write_text("x")
     assert main(["audit", "verify", str(audit), "--json"]) == 1
     assert len(json.loads(capsys.readouterr().out)["problems"]) == 2
     assert main(["audit", "verify", str(audit)]) == 1

@@ -51,7 +51,6 @@ LAGGING = {LINTING: dockerfile("26.01-py3")}
     ("texts", "options", "status", "line"),
     [
         ({}, "--pins megatron-lm", 0, "In sync: 7 of 7 pins agree."),
-        ({}, "--tag 26.02-py3", 0, "In sync: 7 of 7 pins agree."),
         ({}, "--tag 25.09-py3 --image-type lts", 0, "In sync: 7 of 7 pins agree."),
         ({}, "--tag 26.04-py3", 1, "names 26.02-py3, the dev pins should be 26.04-py3."),
         ({}, "--tag 26.4", 2, "runbook: '26.4' is not a tag"),
@@ -123,16 +122,13 @@ REFS = [
     # A branch that cannot be judged decides unless it is left out by its name.
     ("core_r*", 2, "Cannot tell: 12 of 12 pins agree, 1 of 4 refs cannot be judged."),
     ("core_r*", 2, "core_r0.1.0 has no known pin site"),
-    ("core_r* ^core_r0.1.0", 0, "In sync: 12 of 12 pins agree."),
     ("core_r* ^core_r0.1.*", 0, "In sync: 12 of 12 pins agree."),
     ("core_r* ^core_r*", 2, "The refs exclude every branch."),
     ("core_r* refs/heads/core_r0.1.0", 2, "No known pin site was found in"),
     ("core_r0.1.0", 2, f"none of {DEV}, {GITLAB}"),
     ("core_r0.1.*", 2, "No known pin site was found in"),
-    ("main core_r0.1.0", 2, "No known pin site was found in"),
     # A pattern is matched with short names, and a ref named twice is checked once.
     ("r*", 2, "No local or remote-tracking branch matches 'r*'."),
-    ("refs*", 2, "matches 'refs*'."),
     ("heads/*", 2, "matches 'heads/*'."),
     ("main ma* main refs/heads/main", 0, "In sync: 7 of 7 pins agree."),
 ]

@@ -24,7 +24,6 @@ ALIBABA = "egslingjun-registry.cn-wulanchabu.cr.aliyuncs.com/egslingjun/training
     ("image", "driver", "status", "shown"),
     [
         (ALIBABA, "535.104.05", 0, ["NGC's 25.04-py3", "CUDA 12.9", "runs by the compatibility package"]),
-        ("alibaba:25.05-serverless", "560.35.03", 1, ["25.04-py3", "CUDA 12.9", "does not run"]),
         ("alibaba:26.01", "590.44", 0, ["25.12-py3", "CUDA 13.1", "runs"]),
         ("24.06-py3", "545.23.08", 0, ["CUDA 12.5", "rel-24-06.html"]),
         ("26.06-py3", "580.126.09", 0, ["CUDA 13.3", "Triton's compatibility matrix", "runs by the compatibility"]),

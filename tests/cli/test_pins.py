@@ -25,12 +25,13 @@ class History:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.git("init", "-q", "-b", "main", ".", at=path.mkdir() or path)
+        path.mkdir()
+        self.git("init", "-q", "-b", "main")
 
-    def git(self, *arguments: str, at: Path | None = None, day: float = 0) -> str:
+    def git(self, *arguments: str, day: float = 0) -> str:
         date = f"{START + int(day * DAY)} +0000"
         env = os.environ | {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
-        command = ["git", "-C", str(at or self.path), *arguments]
+        command = ["git", "-C", str(self.path), *arguments]
         return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.strip()
 
     def commit(self, day: float, files: Mapping[str, str | None]) -> None:

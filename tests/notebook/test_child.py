@@ -42,6 +42,7 @@ def finished(run: FollowedRun) -> Run | None:
 
 PLANS = """
 import pathlib
+print(os.environ.get("JPY_SESSION_NAME"))
 step.would(pathlib.Path("plan").read_text())
 pathlib.Path("log").open("a").write("looked " if mode == "preview" else "applied ")
 step.conclude("done", Outcome("Fine."))
@@ -52,8 +53,11 @@ step.conclude("done", Outcome("Fine."))
 def test_applies_only_the_plan_that_was_shown(place: Path) -> None:
     (place / "plan").write_text("change 2 lines")
     step = small.notebook(place / "01-a.ipynb", PLANS, END)
-    preview = finished(start(step, "preview"))
+    launched = start(step, "preview")
+    preview = finished(launched)
     assert preview is not None
+    assert (preview["state"], preview["outcome"]["sentence"]) == ("previewed", "Fine.")
+    assert "None" in launched.output().splitlines()  # it does not take itself for a notebook in JupyterLab
     for plan, log in (("change 9 lines", "looked "), ("change 2 lines", "looked applied ")):
         (place / "log").write_text("")
         (place / "plan").write_text(plan)
@@ -64,23 +68,6 @@ def test_applies_only_the_plan_that_was_shown(place: Path) -> None:
         assert len(list((place / "audit").rglob("run.json"))) == 1 + (run is not None)
         assert run is not None or applied.failure().endswith("Preview again.")
     assert verify(place / "audit")[0] == []
-
-
-@pytest.mark.slow
-def test_follows_a_run_to_its_end(place: Path) -> None:
-    step = small.notebook(
-        place / "01-a.ipynb",
-        "step.would('change 2 lines')",
-        "print(os.environ.get('JPY_SESSION_NAME')); step.conclude('done', Outcome('Fine.'))",
-        END,
-    )
-    launched = start(step, "preview")
-    run = finished(launched)
-    assert run is not None
-    assert (run["notebook"]["name"], run["state"], run["outcome"]["sentence"]) == ("01-a", "previewed", "Fine.")
-    assert run["planned"] == [{"sentence": "change 2 lines", "publish": False}]
-    assert "None" in launched.output().splitlines()  # it does not take itself for a notebook in JupyterLab
-    launched.close()
 
 
 @pytest.mark.slow

@@ -15,7 +15,6 @@ from runbook_lib.notebook.card_widgets import CardWidgets
 from runbook_lib.notebook.cards import make
 from runbook_lib.notebook.form import Form
 from runbook_lib.practice import PracticeWorld, open_world
-from runbook_lib.record import decisions
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,12 +36,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PracticeW
 
 
 def create(notebook: str = "01-github-pin", **values: Any) -> Form:
-    form = Form(ROOT / f"runbooks/{notebook}.ipynb", {"base": "main", "image_type": "dev", **values})
-    return form
-
-
-def field(form: Form, name: str) -> Any:
-    return form.inputs[name]
+    return Form(ROOT / f"runbooks/{notebook}.ipynb", {"base": "main", "image_type": "dev", **values})
 
 
 def previewed(form: Form) -> Form:
@@ -73,8 +67,8 @@ def test_a_plan_is_shown_before_apply_can_be_pressed(world: PracticeWorld) -> No
     assert f"commit 3 files on branch bump/main/dev-{TAG}" in shown(form, "result")
     assert "docker/.ngc_version.dev" in shown(form, "cells")
     assert not form.apply.disabled  # nothing leaves the machine, so no confirmation is needed
-    field(form, "base").value = "dev"
-    field(form, "base").value = "main"
+    form.inputs["base"].value = "dev"
+    form.inputs["base"].value = "main"
     assert form.apply.disabled  # the plan is gone with the values that it was made for
     assert "Preview first" in shown(form, "warning")
     assert not previewed(form).apply.disabled
@@ -94,38 +88,23 @@ def test_a_late_click_applies_nothing_that_was_not_shown(world: PracticeWorld) -
     form = previewed(create("03-open-pr", tag=TAG))
     form.apply.click()  # not confirmed: a disabled button of the browser still sends clicks
     form.confirmation.value = TAG
-    field(form, "base").value = "dev"
+    form.inputs["base"].value = "dev"
     form.apply.click()
     assert not form.busy
     assert fingerprint(world) == before
 
 
-def test_answers_become_decisions_on_one_image(world: PracticeWorld, tmp_path: Path) -> None:
+def test_a_preview_waits_for_the_complete_answer_of_a_card_which_belongs_to_one_image(world: PracticeWorld) -> None:
     form = create("05-golden-values", tag=TAG)
-    name, commit = "a/b/golden_values_x.json", f"foreign-commit:{'a' * 40}"
-    asked = [
-        {"question": "accept", "subject": name, "why": "", "facts": {"danger": "divergence"}},
-        {"question": "allow", "subject": commit, "why": "Read its diff.", "suggestion": ""},
-    ]
-    form.cards.offer(list(map(make, asked)), keep=True)
-    press(form, f"allow:{commit}", "allow").reason.value = "read"
-    form.cards.save(lambda: tmp_path / "decisions.yaml")
-    assert decisions.read(tmp_path / "decisions.yaml").entry("allow", commit)
+    name = "a/b/golden_values_x.json"
+    asked = {"question": "accept", "subject": name, "why": "", "facts": {"danger": "divergence"}}
+    form.cards.offer([make(asked)], keep=True)
     card = press(form, f"accept:{name}", "accept")
-    for reason, typed, problem in (
-        ("", "", "reason"),
-        ("ok", "", "Type"),
-        ("ok", "yes", "Type"),
-        ("ok", "Divergence", ""),
-    ):
-        card.reason.value, card.typed.value = reason, typed
-        assert form.preview.disabled is bool(problem)
-        assert problem in card.problem
-    form.cards.save(lambda: tmp_path / "decisions.yaml")
-    entry = decisions.read(tmp_path / "decisions.yaml").entry("accept", name)
-    assert entry
-    assert (entry.reason, entry.confirm) == ("ok", "divergence")
-    field(form, "base").value = "dev"
+    card.reason.value = "ok"
+    assert form.preview.disabled
+    card.typed.value = "divergence"
+    assert not form.preview.disabled
+    form.inputs["base"].value = "dev"
     assert form.cards.shown == []
 
 
@@ -151,12 +130,12 @@ def test_an_invalid_value_is_named_at_once_and_when_it_is_used(world: PracticeWo
         ("repo", "~nobody-at-all/x", "~nobody-at-all"),
         ("tag", " 26.04-PY3", "did you mean &#x27;26.04-py3&#x27;?"),
     ):
-        right = field(form, name).value
-        field(form, name).value = wrong
+        right = form.inputs[name].value
+        form.inputs[name].value = wrong
         wait_until(lambda problem=problem: problem in shown(form, "error"))
         assert problem in shown(previewed(form), "error") + shown(form, "result")
         assert form.apply.disabled
-        field(form, name).value = right
+        form.inputs[name].value = right
         assert shown(form, "error") == ""
 
 
@@ -164,7 +143,7 @@ def test_a_failed_run_is_shown_in_the_form(world: PracticeWorld) -> None:
     form = previewed(create(tag="26.12-py3"))
     assert "has no tag 26.12-py3" in shown(form, "result")
     assert form.apply.disabled
-    field(form, "base").value = "other"
+    form.inputs["base"].value = "other"
     assert shown(form, "error") == shown(form, "result") == ""
     form = previewed(create(tag=""))
     assert form.apply.disabled  # without a tag there is nothing to apply

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from archives import words
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,10 +22,6 @@ def run(state: str = "previewed", sentence: str = "Preview.", **more: Any) -> di
     outcome = {"sentence": sentence, "next": {"because": more.pop("because", "")}}
     empty = {"planned": [], "warnings": [], "steps": [], "links": {}}
     return {"notebook": {"name": "bump"}, "name": "bump", "state": state, "outcome": outcome, **empty, **more}
-
-
-def words(markup: str) -> str:
-    return " ".join(re.sub("<[^>]*>", " ", markup).split())
 
 
 @pytest.mark.parametrize(

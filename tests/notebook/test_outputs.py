@@ -1,6 +1,7 @@
 """Text that a cell prints in pieces, with other messages between them."""
 
-from typing import Any
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -9,17 +10,6 @@ from runbook_lib.text.redact import Redactor
 
 TOKEN = "nvapi-" + "aB3" * 20
 KEY = f"-----BEGIN RSA PRIVATE KEY-----\n{'QUJD' * 16}\n-----END RSA PRIVATE KEY-----\n"
-
-
-class Session:
-    """Keeps the text of what is sent."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def send(self, _socket: Any, message: Any, *_: Any, **_options: Any) -> None:
-        if message["msg_type"] == "stream":
-            self.texts.append(message["content"]["text"])
 
 
 @pytest.mark.parametrize(
@@ -33,9 +23,10 @@ class Session:
     ],
 )
 def test_a_secret_is_not_completed_after_another_message(pieces: list[str], shown: str) -> None:
-    session = Session()
-    outputs = Outputs(session, Redactor({}))
+    send = Mock()
+    outputs = Outputs(SimpleNamespace(send=send), Redactor({}))
     for piece in pieces:
         outputs.send(None, {"msg_type": "stream", "content": {"name": "stdout", "text": piece}})
         outputs.send(None, {"msg_type": "display_data", "content": {}})
-    assert "".join(session.texts) == shown
+    sent = [call.args[1] for call in send.call_args_list]
+    assert "".join(it["content"]["text"] for it in sent if it["msg_type"] == "stream") == shown

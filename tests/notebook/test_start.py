@@ -23,7 +23,6 @@ def archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("running", {}, "Nothing. It is running"),
         ("failed", {}, "Fix what failed. Completed work is detected and kept. Press Preview"),
         ("waiting", {}, "Choose 26.04-py3 in the form below"),
-        ("waiting", {"because": "Decide on 2:", "notebook": "review"}, "Decide on 2: Decide on the cards, then press"),
         (
             "waiting",
             {"because": "To follow CI:", "notebook": "bump", "parameters": {"tag": "26.04-py3", "wait": True}},

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,23 +18,12 @@ PREVIEW = Bump.parse(tag="26.04-py3")
 APPLY = Bump.parse(tag="26.04-py3", mode="local")
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path
-
-
-def on_disk(folder: Path) -> dict[str, Any]:
-    run: dict[str, Any] = json.loads((folder / "run.json").read_bytes())
-    return run
-
-
 @pytest.mark.parametrize(
     ("bump", "account", "state"),
     [
         (PREVIEW, lambda _: None, "previewed"),
         (PREVIEW, lambda step: step.conclude("done", Outcome("Would change 4 lines.")), "previewed"),
         (APPLY, lambda _: None, "done"),
-        (APPLY, lambda step: step.check(Check("pins", "passed", "agree")), "done"),
         (APPLY, lambda step: step.check(Check("pins", "skipped", "not looked at")), "done"),
         (APPLY, lambda step: step.check(Check("pins", "failed", "differ")), "failed"),
         (PREVIEW, lambda step: step.conclude("waiting", Outcome("Waiting for CI.")), "waiting"),
@@ -55,16 +43,16 @@ def on_disk(folder: Path) -> dict[str, Any]:
     ],
 )
 def test_contributions_determine_the_state(
-    folder: Path, bump: Bump, account: Callable[[recorder.Recorder], object], state: str
+    tmp_path: Path, bump: Bump, account: Callable[[recorder.Recorder], object], state: str
 ) -> None:
-    step = recorder.Recorder("01-github-pin", bump, folder)
+    step = recorder.Recorder("01-github-pin", bump, tmp_path)
     account(step)
     step.end()
-    assert on_disk(folder)["state"] == state
+    assert json.loads((tmp_path / "run.json").read_bytes())["state"] == state
 
 
-def test_what_a_run_tells_is_on_the_disk(folder: Path) -> None:
-    step = recorder.Recorder("01-github-pin", APPLY, folder)
+def test_what_a_run_tells_is_on_the_disk(tmp_path: Path) -> None:
+    step = recorder.Recorder("01-github-pin", APPLY, tmp_path)
     step.keep(Evidence({"digest": "sha256:1", "platforms": {"b", "a"}}))
     step.keep(Evidence({"base_commit": "c0ffee"}, decided=(Decision("allow", "older-tag", "a roll-back"),)))
     step.effect(Effect("push", "fork/bump", None, "c0ffee", "https://github.com/o/r"))
@@ -76,7 +64,7 @@ def test_what_a_run_tells_is_on_the_disk(folder: Path) -> None:
     step.would("push them", publish=True)
     step.decide(Question("broken", "a/b@h100", "it hangs", "a hang"))
     step.conclude("done", Outcome("4 lines changed.", Next.again()))
-    found = on_disk(folder)
+    found = json.loads((tmp_path / "run.json").read_bytes())
     assert found.pop("ended").endswith("Z")
     assert found["effects"][0].pop("at").endswith("Z")
     (told,) = found.pop("steps")
@@ -121,19 +109,19 @@ def test_what_a_run_tells_is_on_the_disk(folder: Path) -> None:
     }
 
 
-def test_stores_tables_and_the_diff_without_secrets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stores_tables_and_the_diff_without_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_TOKEN", "0123456789abc")
-    step = recorder.Recorder("01-github-pin", APPLY, folder)
+    step = recorder.Recorder("01-github-pin", APPLY, tmp_path)
     tables = {"golden values": [{"a": 1, "b": "x,y"}, {"a": "0123456789abc"}], "../rows": [{"n": 1}, {"n": 2}]}
     step.keep(Evidence(tables=tables, diff="-old 0123456789abc\n+new\n"))
     step.conclude("done", Outcome("Used 0123456789abc."))
-    assert (folder / "golden-values.csv").read_text() == 'a,b\n1,"x,y"\n***,\n'
-    assert (folder / "rows.csv").read_text() == "n\n1\n2\n"
-    assert (folder / "change.diff").read_text() == "-old ***\n+new\n"
-    assert sorted(path.name for path in folder.iterdir()) == [
+    assert (tmp_path / "golden-values.csv").read_text() == 'a,b\n1,"x,y"\n***,\n'
+    assert (tmp_path / "rows.csv").read_text() == "n\n1\n2\n"
+    assert (tmp_path / "change.diff").read_text() == "-old ***\n+new\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
         "change.diff", "golden-values.csv", "rows.csv", "run.json",
     ]  # fmt: skip
-    assert not any(b"0123456789abc" in path.read_bytes() for path in folder.iterdir())
+    assert not any(b"0123456789abc" in path.read_bytes() for path in tmp_path.iterdir())
 
 
 def test_in_jupyterlab_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,8 +137,8 @@ def test_in_jupyterlab_nothing_is_written(tmp_path: Path, monkeypatch: pytest.Mo
         step.raise_if_failed()
 
 
-def test_the_view_shows_checks_warnings_and_outcome(folder: Path) -> None:
-    step = recorder.Recorder("03-open-pr", APPLY, folder)
+def test_the_view_shows_checks_warnings_and_outcome(tmp_path: Path) -> None:
+    step = recorder.Recorder("03-open-pr", APPLY, tmp_path)
     step.check(Check("label", "passed", "is set"))
     step.warn("The base has moved.")
     step.conclude("waiting", Outcome("Waiting for a maintainer.", Next("ask @ada")))
@@ -158,7 +146,7 @@ def test_the_view_shows_checks_warnings_and_outcome(folder: Path) -> None:
     for words in ("label", "✓ passed", "is set", "The base has moved.", "Waiting for a maintainer.", "Next: ask @ada"):
         assert words in view.text
         assert words in view.html
-    assert str(folder) in view.text
+    assert str(tmp_path) in view.text
     step.raise_if_failed()
 
 
@@ -169,8 +157,8 @@ def test_failed_checks_are_all_named() -> None:
         step.raise_if_failed()
 
 
-def test_reports_a_missing_record_folder(folder: Path) -> None:
-    step = recorder.Recorder("01-github-pin", APPLY, folder)
+def test_reports_a_missing_record_folder(tmp_path: Path) -> None:
+    step = recorder.Recorder("01-github-pin", APPLY, tmp_path)
     with pytest.raises(RunbookError, match="could not be written"):
-        recorder.Recorder("01-github-pin", APPLY, folder / "gone")
+        recorder.Recorder("01-github-pin", APPLY, tmp_path / "gone")
     step.conclude("done", Outcome("The first goes on."))

@@ -73,20 +73,6 @@ def test_headings_tables_and_plots_are_those_of_the_notebook(tmp_path: Path) -> 
     assert "Traceback\n&lt;b&gt;E" in found
 
 
-def test_nothing_is_loaded_and_nothing_runs(tmp_path: Path) -> None:
-    bad = (
-        "<script src=https://cdn/x.js></script><img src=https://x/y.png onerror=a()><b style='background:url(x)'>b</b>"
-    )
-    outputs = [output("display_data", data={name: bad}) for name in ("text/html", "text/plain", "image/png")]
-    found = page(tmp_path, *outputs, output("stream", name="stdout", text=bad), prose=bad + " $x$ ${y} $body")
-    tags = elements(found)
-    assert {"script", "link", "iframe", "object"}.isdisjoint(tag for tag, _ in tags)
-    assert not [it for _, it in tags if it.get("src", "data:").startswith("http") or "onerror" in it]
-    assert "url(" not in "".join(it.get("style", "") for _, it in tags)
-    (policy,) = [it["content"] for tag, it in tags if it.get("http-equiv")]
-    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:;")
-
-
 def test_a_notebook_that_cannot_be_read_leaves_the_summary(tmp_path: Path) -> None:
     for content in ("", "[]", "{}", "x", "[" * 100_000):
         (tmp_path / "executed.ipynb").write_text(content)

@@ -112,17 +112,12 @@ def execute(name: str, **parameters: object) -> Ran:
     return run.execute(ROOT / "runbooks" / f"{name}.ipynb", parameters)
 
 
-def predicate(result: Ran) -> dict[str, Any]:
-    assert result.record is not None
-    return json.loads((result.record / "run.json").read_text())  # type: ignore[no-any-return]
-
-
 @pytest.mark.parametrize("name", QUICK)
 def test_a_preview_changes_nothing(name: str, world: PracticeWorld) -> None:
     before = fingerprint(world)
     result = execute(name, tag=TAG, mode="preview")
     assert result.ok, result.summary
-    assert predicate(result)["effects"] == []
+    assert result.run["effects"] == []
     assert fingerprint(world) == before
 
 
@@ -169,7 +164,7 @@ def test_the_complete_loop_to_ready_to_merge(world: PracticeWorld) -> None:
     assert first.state == "waiting"
     assert first.summary.startswith("not ready to merge; missing: a green CI run of the head commit, ")
     assert first.next.endswith(f"runbook review {TAG}")
-    bump = predicate(first)
+    bump = first.run
     kinds = {effect["effect"] for effect in bump["effects"]}
     assert {"branch", "commit", "push", "pull request", "label", "comment"} <= kinds
     assert (bump["mode"], [*dict.fromkeys(step["name"] for step in bump["steps"])]) == ("publish", STEPS)
@@ -180,7 +175,7 @@ def test_the_complete_loop_to_ready_to_merge(world: PracticeWorld) -> None:
     assert "known, and right" in (second.record / "report.html").read_text()
     assert (second.record / "decisions.yaml").read_text() == Path(told).read_text()
     (pull,) = world.forge().pulls()
-    assert predicate(second)["inputs"]["ready_commit"] == pull.head_sha
+    assert second.run["inputs"]["ready_commit"] == pull.head_sha
     before = fingerprint(world)
     third = execute("bump", tag=TAG, decisions=told)
     assert (third.summary, third.run["effects"]) == (second.summary, [])
