@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import httpx
 from werkzeug.exceptions import HTTPException
-from werkzeug.routing import BaseConverter
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 from werkzeug.wrappers import Request, Response
 
@@ -75,21 +74,6 @@ class LoopbackServer:
         if self._server:
             self._server.shutdown()
             self._server.server_close()
-
-
-class NumberConverter(BaseConverter):
-    """A part of a path that is a number of at most 15 digits, which SQLite can store."""
-
-    regex = "[0-9]{1,15}"
-
-    def to_python(self, value: str) -> int:
-        return int(value)
-
-
-def file_response(request: Request, data: bytes, media_type: str) -> Response:
-    """Return a file, or the range in the request.  Raises RequestedRangeNotSatisfiable."""
-    response = Response(data, content_type=media_type)
-    return response.make_conditional(request, accept_ranges=True, complete_length=len(data))
 
 
 def json_response(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

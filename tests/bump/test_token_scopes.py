@@ -27,7 +27,7 @@ def at(tmp_path: Path) -> Iterator[World]:
 
 
 def asked(at: World, token: Token, mode: str = "publish") -> Check:
-    at.served.issue_token("this", token)
+    at.served.tokens["this"] = token
     *_, found = preflight.rights(at.github("this"), bump_to(mode=mode))
     return found
 
@@ -62,7 +62,7 @@ def test_a_private_repository_is_not_seen_without_the_scope(at: World) -> None:
 
 def test_disabled_issues_are_not_a_missing_permission(at: World) -> None:
     at.served.make_private()
-    at.served.disable_issues()
+    at.served.hub.has_issues = False
     assert asked(at, Token.fine_grained(*READS)).status == "skipped"
 
 

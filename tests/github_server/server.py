@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import token_rights
-from local_server import STORAGE, ApiError, LoopbackServer, NumberConverter, file_response, json_response, not_found
+from local_server import STORAGE, ApiError, LoopbackServer, json_response, not_found
 from people import InvalidRequest
 from token_rights import TOKENS, Token
 from werkzeug.exceptions import HTTPException
-from werkzeug.routing import Map, Rule
+from werkzeug.routing import IntegerConverter, Map, Rule
 from werkzeug.wrappers import Request, Response
 
 from github_server import actions, pulls, tickets
@@ -28,7 +28,7 @@ VERSION = "2022-11-28"
 ROUTES = (*pulls.ROUTES, *tickets.ROUTES, *actions.ROUTES)
 _RULES = Map(
     [Rule(route.path, methods=[route.method], endpoint=route) for route in ROUTES],
-    converters={"number": NumberConverter},
+    converters={"number": IntegerConverter},
     merge_slashes=False,
 ).bind("127.0.0.1")
 
@@ -64,7 +64,7 @@ class Forge:
         ``forks`` are the bare repositories of other owners.
         """
         self.hub = ServedForge(Store(state), remote, Path("/"), clock, forks)
-        self.tokens: dict[str, Token] = dict(TOKENS)
+        self.tokens: dict[str, Token] = dict(TOKENS)  # a test may add one
         with self.hub.store.transaction() as stored:
             self.hub.private = getattr(stored, "private", False)
         # A test may exchange `answer` later.
@@ -82,23 +82,18 @@ class Forge:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def disable_issues(self) -> None:
-        self.hub.has_issues = False
-
     def make_private(self, private: bool = True) -> None:
         with self.hub.store.transaction() as state:
             self.hub.private = state.private = private
-
-    def issue_token(self, text: str, token: Token) -> None:
-        """Accept one more token, until this forge is closed."""
-        self.tokens[text] = token
 
     def answer(self, request: Request) -> Response:
         """Answer one request in one transaction of the state, which an error undoes."""
         try:
             with self.hub.store.transaction():
                 if request.path.startswith(STORAGE):
-                    return file_response(request, *self.hub.storage[request.path])
+                    data, media_type = self.hub.storage[request.path]
+                    file = Response(data, content_type=media_type)
+                    return file.make_conditional(request, accept_ranges=True, complete_length=len(data))
                 response = self._answer_api(request)
         except PracticeRefusal as error:
             return ApiError(error.status, error.message).get_response()

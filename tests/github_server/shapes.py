@@ -165,11 +165,6 @@ def issue(hub: ServedForge, ticket: Record) -> Json:
     return _ticket(hub, "pull_as_issue" if ticket.base_ref else "issue", ticket)
 
 
-def search_result(hub: ServedForge, ticket: Record) -> Json:
-    """Return an issue as shown by the search."""
-    return issue(hub, ticket) | {"score": 1.0}
-
-
 def _side(hub: ServedForge, owner: str, ref: str, sha: str) -> Json:
     repo = repository(hub, owner) if owner in hub.places else None
     return {"label": f"{owner}:{ref}", "ref": ref, "sha": sha, "user": user(hub, owner), "repo": repo}

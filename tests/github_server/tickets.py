@@ -98,7 +98,7 @@ def _search(call: ApiCall) -> Response:
         raise InvalidRequest("practice does not support this search")
     matches = [call.hub.ticket(issue.number) for issue in call.hub.search_issues(query[2])[::-1]]
     return call.page(
-        matches, lambda ticket: shapes.search_result(call.hub, ticket), "items",
+        matches, lambda ticket: shapes.issue(call.hub, ticket) | {"score": 1.0}, "items",
         incomplete_results=False, search_type="lexical",
     )  # fmt: skip
 

@@ -92,7 +92,7 @@ def bench(home: Path, seed: object) -> Iterator[Bench]:
         for name in ("user", "tmp"):
             (home / name).mkdir()
         (home / "user" / ".gitconfig").write_text((Path(os.environ["HOME"]) / ".gitconfig").read_text())
-        at.served.issue_token(held["GitHub, personal"], Token(ENGINEER))
+        at.served.tokens[held["GitHub, personal"]] = Token(ENGINEER)
         for name, value in {
             "HOME": str(home / "user"), "TMPDIR": str(home / "tmp"), "PYTHONPATH": str(provenance.ROOT),
             "GITHUB_API_URL": at.served.url, "GITHUB_TOKEN": held["GitHub, personal"], "RUNBOOK_REGISTRY": images.url,
