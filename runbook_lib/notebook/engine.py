@@ -42,7 +42,7 @@ class RunbookEngine(NBClientEngine):  # type: ignore[misc]
     @classmethod
     def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **options: Any) -> None:
         """Run the notebook, and close its record however it ends."""
-        from nbclient.exceptions import CellTimeoutError, DeadKernelError
+        from nbclient.exceptions import CellTimeoutError
 
         if not nb_man.nb.metadata.papermill.parameters.get("repo"):
             print(_PRACTICE, file=sys.stderr, flush=True)
@@ -56,7 +56,7 @@ class RunbookEngine(NBClientEngine):  # type: ignore[misc]
             super().execute_managed_notebook(
                 nb_man, kernel_name, extra_arguments=_ARGUMENTS, shutdown_kernel="immediate", **options
             )
-        except (CellTimeoutError, DeadKernelError) as error:
+        except (CellTimeoutError, RuntimeError) as error:  # the latter from a kernel that died
             message = _add_error(nb_man.nb, error, options.get("execution_timeout"))
         finally:
             for name, value in earlier.items():
@@ -79,13 +79,21 @@ class RunbookEngine(NBClientEngine):  # type: ignore[misc]
 
 
 def _add_error(notebook: Any, error: Exception, limit: float | None) -> str:
-    """Add an error to the cell that was running, so that papermill fails, and return its message."""
+    """Add an error to the cell that was running, so that papermill fails, and return its message.
+
+    Raises an error that a running kernel's death does not explain.
+    """
     from nbformat.v4 import new_output
 
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    count, cell = [item for item in enumerate(code, 1) if item[1].metadata.papermill.get("start_time")][-1]
+    code = list(enumerate((cell for cell in notebook.cells if cell.cell_type == "code"), 1))
+    started = [item for item in code if item[1].metadata.papermill.get("start_time")]
+    count, cell = started[-1] if started else code[0]
     name, sentence = type(error).__name__, f"The kernel died in cell {count}: it was killed or ran out of memory."
-    if name == "CellTimeoutError":
+    if not started:
+        sentence = f"The kernel did not start ({error})."
+    elif name == "RuntimeError":
+        raise error
+    elif name == "CellTimeoutError":
         sentence = (
             f"Cell {count} did not finish within {limit:.0f} seconds and was stopped. If it needs more time, raise "
         )

@@ -56,7 +56,7 @@ def test_papermill_and_kernels_are_killed(made: Path, tmp_path: Path) -> None:
             run = world.start(kernel=True)
             while not (kernels := _kernels(run)) and run.poll() is None:
                 time.sleep(0.02)
-            time.sleep(random.uniform(1, 5))
+            time.sleep(random.uniform(0, 5))
             with suppress(ProcessLookupError):
                 os.kill(kernels[0].pid if whom == "kernel" else run.pid, how)
             print(whom, *world.ended(run))
