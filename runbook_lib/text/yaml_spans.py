@@ -32,7 +32,7 @@ _DEEPEST_MERGE = 100
 #: Words and numbers that a reader of YAML 1.1 or 1.2 takes for no text, unless they are quoted.
 _NOT_TEXT = re.compile(
     r"~|null|true|false|yes|no|on|off|y|n|[-+]?0b[01_]+|[-+]?0o?[0-7_]+|[-+]?0x[0-9a-f_]+"
-    r"|[-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9_]+)(?:e[-+]?[0-9]+)?|[-+]?\.inf|\.nan"
+    r"|(?:[-+]_*)?(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9_]+)(?:e[-+]?[0-9]+)?|[-+]?\.inf|\.nan"
     r"|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}",
     re.IGNORECASE,
 )

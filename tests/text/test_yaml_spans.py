@@ -21,7 +21,7 @@ _PARTS = st.sampled_from([*"0123456789._+-eExXoObB", "true", "no", "inf", "nan",
     [
         "26.10", "26.1", "26", "1_000", "26.0_6", "0777", "0o17", "0x1F", "0b11", "1e3", "12E+03", "8e12345", "1.",
         "+1.5", "-2", ".5", "12345678", "190:20:30", "2026-01-01", "true", "No", "off", "y", "null", "~", ".inf",
-        "-.Inf", ".NaN",
+        "-.Inf", ".NaN", "+_0",
     ],
 )  # fmt: skip
 def test_numbers_dates_and_words_are_no_text(value: str) -> None:
