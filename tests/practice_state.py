@@ -4,7 +4,7 @@ import hashlib
 from contextlib import suppress
 
 from runbook_lib.notebook.place import LOCK
-from runbook_lib.practice import PracticeWorld
+from runbook_lib.practice.world import PracticeWorld
 from runbook_lib.world.github.errors import NotAllowed
 
 

@@ -14,7 +14,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.failures import failed_jobs, read_logs
 from runbook_lib.failures.failure import Failure
 from runbook_lib.golden import ci_runs
-from runbook_lib.practice import open_world
+from runbook_lib.practice.world import open_world
 from runbook_lib.record.archive import default
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.github.client import GitHub

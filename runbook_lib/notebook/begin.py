@@ -18,7 +18,7 @@ from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.notebook import outputs, place, recording, session
 from runbook_lib.notebook.place import RunTarget
 from runbook_lib.pins.bump import Bump, default_mode
-from runbook_lib.practice import PracticeWorld
+from runbook_lib.practice.world import PracticeWorld
 from runbook_lib.record import archive, decisions, run_file
 from runbook_lib.record.recorder import Recorder
 from runbook_lib.record.run_file import Identity

@@ -13,7 +13,7 @@ from runbook_lib.images.reference import ImageRef
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import Repository
 from runbook_lib.pins.sites import PinnedImage
-from runbook_lib.practice import PracticeWorld
+from runbook_lib.practice.world import PracticeWorld
 from runbook_lib.record import archive, decisions
 from runbook_lib.record.run_file import Identity
 from runbook_lib.record.status import status

@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from runbook_lib.practice import open_world
+from runbook_lib.practice.world import open_world
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 1.7

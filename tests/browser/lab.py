@@ -14,8 +14,8 @@ from PIL import Image
 from playwright.sync_api import Locator, Page, Route
 from waiting import wait_until
 
-from runbook_lib.practice import PracticeWorld, open_world
 from runbook_lib.practice.store import CI_SECONDS
+from runbook_lib.practice.world import PracticeWorld, open_world
 
 ROOT = Path(__file__).resolve().parents[2]
 TAG = "26.04-py3"

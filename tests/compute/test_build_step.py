@@ -17,7 +17,7 @@ from runbook_lib.compute.build_step import BuildImage, VersionsMatch
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.model import Plan
 from runbook_lib.pins.bump import Bump
-from runbook_lib.practice import PracticeWorld, open_world
+from runbook_lib.practice.world import PracticeWorld, open_world
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.ports import OnlineServices, World
 

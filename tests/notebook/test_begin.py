@@ -9,7 +9,7 @@ from runbook_lib.model import Effect
 from runbook_lib.notebook import form
 from runbook_lib.notebook.begin import begin
 from runbook_lib.notebook.place import find
-from runbook_lib.practice import PracticeWorld, open_world
+from runbook_lib.practice.world import PracticeWorld, open_world
 from runbook_lib.record import run_file
 
 

@@ -14,7 +14,7 @@ from runbook_lib.notebook import child, form_views
 from runbook_lib.notebook.card_widgets import CardWidgets
 from runbook_lib.notebook.cards import make
 from runbook_lib.notebook.form import Form
-from runbook_lib.practice import PracticeWorld, open_world
+from runbook_lib.practice.world import PracticeWorld, open_world
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,15 +12,14 @@ from bumping import git
 
 from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.practice import default_home, open_world
 from runbook_lib.practice import seed as template
 from runbook_lib.practice.store import CI_SECONDS
-from runbook_lib.practice.world import COMMAND
+from runbook_lib.practice.world import COMMAND, default_home, open_world
 
 ROOT = Path(__file__).resolve().parents[2]
 USE = """
 import sys
-from runbook_lib.practice import open_world
+from runbook_lib.practice.world import open_world
 forge = open_world().forge()
 for number in range(20):
     forge.file_issue(f"{sys.argv[1]} {number}", "body")
@@ -66,7 +65,8 @@ def test_two_processes_create_it_once_and_write_at_the_same_time(home: Path) -> 
 def test_a_world_whose_creator_was_killed_is_created_again(home: Path) -> None:
     die = """
 import os, signal
-from runbook_lib.practice import open_world, seed
+from runbook_lib.practice import seed
+from runbook_lib.practice.world import open_world
 whole = seed.create
 def create(remote, checkout, gitlab):
     whole(remote, checkout, gitlab)
@@ -81,7 +81,7 @@ open_world()
 
 
 def test_what_a_killed_process_had_written_is_there(home: Path) -> None:
-    die = "import os, signal\nfrom runbook_lib.practice import open_world\nforge = open_world().forge()\n"
+    die = "import os, signal\nfrom runbook_lib.practice.world import open_world\nforge = open_world().forge()\n"
     die += "forge.file_issue('kept', '')\nwith forge.store.transaction():\n    forge.file_issue('undone', '')\n"
     die += "    os.kill(os.getpid(), signal.SIGKILL)\n"
     assert subprocess.run([sys.executable, "-c", die], cwd=ROOT, check=False).returncode == -signal.SIGKILL

@@ -16,8 +16,8 @@ from executing import Ran
 from practice_state import fingerprint
 
 from runbook_lib.cli.__main__ import main
-from runbook_lib.practice import PracticeWorld, open_world
 from runbook_lib.practice.store import CI_SECONDS
+from runbook_lib.practice.world import PracticeWorld, open_world
 from runbook_lib.record.store import verify
 
 ROOT = Path(__file__).resolve().parents[2]

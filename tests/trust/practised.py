@@ -18,8 +18,8 @@ from forked import Forked
 from small_runbooks import ROOT, environ
 
 from runbook_lib.notebook import papermill
-from runbook_lib.practice import open_world
 from runbook_lib.practice.store import Record, Store
+from runbook_lib.practice.world import open_world
 from runbook_lib.record.store import verify
 
 TAG = "26.04-py3"

@@ -17,7 +17,7 @@ from werkzeug.wrappers import Request, Response
 
 from runbook_lib.bump.run_ci import RunCi
 from runbook_lib.failures import tracking_issue as issue
-from runbook_lib.practice import open_world
+from runbook_lib.practice.world import open_world
 from runbook_lib.record.store import verify
 from runbook_lib.text.recipes.rows import Target
 from runbook_lib.world.conditions.forge import IssueFiled

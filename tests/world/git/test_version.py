@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.practice import open_world
+from runbook_lib.practice.world import open_world
 from runbook_lib.world.git import command
 from runbook_lib.world.git.checkout import Checkout
 
