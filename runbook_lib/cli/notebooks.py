@@ -31,10 +31,12 @@ def run(as_json: bool, notebook: str, arguments: tuple[str, ...]) -> Answer | in
     Exit status: 0 done, waiting or previewed, 1 failed, 2 wrong usage.
     """
     shipped = provenance.ROOT / _NOTEBOOKS
+    names = sorted(path.stem for path in shipped.glob("*.ipynb"))
     if not notebook:
-        names = sorted(path.stem for path in shipped.glob("*.ipynb"))
         return Answer(0, {"notebooks": names}, names)
     if os.sep not in notebook and not notebook.endswith(".ipynb"):
+        if notebook not in names:
+            raise RunbookError(f"There is no notebook {notebook!r}.", f"Choose from {', '.join(names)}.")
         notebook = str(shipped / f"{notebook}.ipynb")
     _prefer_this_environment()
     if as_json:

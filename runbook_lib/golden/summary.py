@@ -111,7 +111,7 @@ def markdown(verdicts: Verdicts) -> str:
     parts = [
         f"### Golden values\n\n{', '.join(filter(None, counts))}",
         _list("One decision for many files", [_group(group) for group in verdicts.groups], len(verdicts.groups)),
-        _files("Refused: NaN, infinity or not readable", by_verdict["refused"]),
+        _files("Refused: CI would reject these files", by_verdict["refused"]),
         _files("Held back: a person must decide", by_verdict["held back"]),
         _files("Ambiguous: another run decides", by_verdict["ambiguous"]),
         _list("Accepted despite the danger: review these first", dangers, len(dangers)),

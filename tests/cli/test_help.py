@@ -58,6 +58,11 @@ def test_papermill_gets_the_other_arguments_of_run(arguments: list[str], monkeyp
     assert passed[0][1:] == (["-p", "tag", "t"] if "tag" in arguments else [])
 
 
+def test_run_names_the_notebooks_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "bmp"]) == 2
+    assert ", bump, " in capsys.readouterr().err
+
+
 def test_a_deleted_current_folder_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
