@@ -1,9 +1,9 @@
 """What other runs prove about the failed jobs of a CI run: new with its change, failing on the base branch, or unknown.
 
-Evidence are runs of the same workflow on the base branch, in the merge queue in front of it, and of other pull requests
-into it, unless they change the image as well, or their labels asked for the other image type or for four steps only.
-What merged has passed the queue, so one red run may be the fault of the
-change that it tested: two changes must fail, or the base branch itself.  On a busy branch old evidence decides nothing.
+Evidence is any run of the same workflow on the base branch, in the merge queue in front of it, or of another pull
+request into it, unless that one changes the image as well, or its labels asked for the other image type or a
+lightweight run.  What merged has passed the queue, so one red run may be the fault of the change that it tested: two
+changes must fail, or the base branch itself.  On a busy branch old evidence decides nothing.
 """
 
 import re

@@ -81,14 +81,17 @@ def script_target(bump: Bump, job: str) -> Target:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A test that a file leaves out of CI, with reason and issue of its comment; ``soft``: it runs, and may fail."""
+    """A test that a file leaves out of CI, with reason and issue of its comment.
+
+    ``soft`` are the environments, such as ``dev``, in which it runs and may fail.
+    """
 
     test: str
     platforms: str
     scopes: str = ""
     reason: str = ""
     issue: int | None = None
-    soft: bool = False
+    soft: tuple[str, ...] = ()
 
 
 def quarantined_since_fork(branch: BumpBranch, head: str) -> list[LeftOut]:
@@ -120,8 +123,8 @@ def _left_out(path: str, text: str, scripts: LaunchScripts | None) -> Iterator[L
         for row in recipes.rows(path, text):
             broken = ", ".join(cell.value for cell in row.scopes if cell.value.endswith(BROKEN))
             if broken or row.allow_failure:
-                platforms = ", ".join(row.platforms)
-                yield LeftOut(row.test, platforms, broken, *_commented(comment_above(row, text)), soft=not broken)
+                platforms, soft = ", ".join(row.platforms), () if broken else row.environments
+                yield LeftOut(row.test, platforms, broken, *_commented(comment_above(row, text)), soft)
 
 
 def _commented(match: re.Match[str] | None) -> tuple[str, int | None]:

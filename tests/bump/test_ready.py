@@ -202,15 +202,22 @@ def test_an_open_question_about_values_is_no_branch_without_open_decisions(
 
 
 @pytest.mark.parametrize(
-    ("runner", "state"), [("x-gpu-x8-h100", "missing"), ("x-gpu-x4-gb200", "met"), ("", "missing")]
+    ("runner", "image_type", "state"),
+    [
+        ("x-gpu-x8-h100", "dev", "missing"),
+        ("x-gpu-x4-gb200", "dev", "met"),
+        ("x-gpu-x4-gb200", "lts", "missing"),
+        ("", "dev", "missing"),
+    ],
 )
-def test_a_red_job_is_excused_only_on_the_platform_where_its_test_may_fail(
-    monkeypatch: pytest.MonkeyPatch, runner: str, state: State
+def test_a_red_job_is_excused_only_where_its_test_may_fail(
+    monkeypatch: pytest.MonkeyPatch, runner: str, image_type: str, state: State
 ) -> None:
-    soft = LeftOut("gpt/a", "dgx_a100, dgx_gb200", soft=True)
+    soft = LeftOut("gpt/a", "dgx_a100, dgx_gb200", soft=("dev",))
     monkeypatch.setattr(quarantines, "quarantined_since_fork", lambda *_: [soft])
     job = WorkflowJob(1, "", "gpt/a - latest", "completed", "failure", None, None, runners=(runner,))
     ci = SimpleNamespace(state="failed", jobs=(job,), text="It failed.", run=None, is_over=True, next=Next())
     pull = SimpleNamespace(head_sha="a" * 40, base_ref="main")
-    head: Any = SimpleNamespace(ci=ci, pull=pull, state=SimpleNamespace(comments=(), behind=0), branch=None)
+    branch = SimpleNamespace(bump=SimpleNamespace(image_type=image_type))
+    head: Any = SimpleNamespace(ci=ci, pull=pull, state=SimpleNamespace(comments=(), behind=0), branch=branch)
     assert [each.state for each in ready._check_ci(head) if each.kind == "ci"] == [state]
