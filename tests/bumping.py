@@ -23,8 +23,8 @@ from runbook_lib.bump import open_pr, pins_step
 from runbook_lib.bump.pins_step import NO_PLAN, PlannedBump
 from runbook_lib.bump.run import Run, Step
 from runbook_lib.bump.run_ci import RunCi
-from runbook_lib.checks import Check, Next
 from runbook_lib.decisions import KINDS, Decision, Decisions
+from runbook_lib.model import Check, Next
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice import seed
 from runbook_lib.practice.store import ACCOUNTS, ENGINEER, Store

@@ -13,7 +13,7 @@ from papermill.exceptions import PapermillExecutionError
 from papermill.execute import execute_notebook
 from registry_server import RegistryServer
 
-from runbook_lib.checks import Next
+from runbook_lib.model import Next
 from runbook_lib.notebook.engine import RunbookEngine
 from runbook_lib.world import commands
 

@@ -20,7 +20,7 @@ mode: str = "local"
 BEGIN = """\
 import os, time
 from runbook_lib.pins.bump import Bump
-from runbook_lib.checks import Check
+from runbook_lib.model import Check
 from runbook_lib.model import Effect, Outcome
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import begin, outputs, recording, session

@@ -12,10 +12,9 @@ from runbook_lib.bisect.facts import SearchFacts
 from runbook_lib.bisect.places import SlurmPlace
 from runbook_lib.bisect.request import parse
 from runbook_lib.bisect.search import Conclusion, Point, Trial
-from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.compute.slurm.site import read_site
 from runbook_lib.golden import plots
-from runbook_lib.model import Effect, Outcome, Plan
+from runbook_lib.model import Check, Effect, Evidence, Next, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.markdown import code
 from runbook_lib.world import bump_branch

@@ -6,13 +6,12 @@ from dataclasses import dataclass, replace
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import gitlab_tests, pins_step, sync_survey
-from runbook_lib.checks import Check, Evidence, Next, Status
 from runbook_lib.decisions import Decisions
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.failures import quarantine_survey as survey
 from runbook_lib.failures.quarantine_survey import QuarantineSurvey
 from runbook_lib.golden.ci_runs import failed
-from runbook_lib.model import Outcome, Plan
+from runbook_lib.model import Check, Evidence, Next, Outcome, Plan, Status
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.check import PinVerdict, lockstep_tags, outcome
 from runbook_lib.text.lists import join_first

@@ -14,10 +14,9 @@ from pathlib import Path
 
 from runbook_lib import display
 from runbook_lib.bump.pins_step import plan_commit
-from runbook_lib.checks import Check, Next
 from runbook_lib.decisions import FOREIGN, Decision
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.model import Outcome, Plan, Question
+from runbook_lib.model import Check, Next, Outcome, Plan, Question
 from runbook_lib.record import archive
 from runbook_lib.text.edits import edited_paths, unapplied
 from runbook_lib.text.lists import capitalized, join_first

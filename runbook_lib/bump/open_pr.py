@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from runbook_lib import display, notebooks
 from runbook_lib.bump import branch_history, gitlab_tests, pins_step
 from runbook_lib.bump.pins_step import COMPLETE, NO_PLAN, PlannedBump, plan_commit
-from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.images import months
-from runbook_lib.model import Condition, Outcome, Plan
+from runbook_lib.model import Check, Condition, Evidence, Next, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.plan import PinPlan
 from runbook_lib.record.run_file import Identity

@@ -9,13 +9,12 @@ from typing import Literal
 
 from runbook_lib import display
 from runbook_lib.bump import sync_survey
-from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.decisions import Decision
 from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
 from runbook_lib.images import months
 from runbook_lib.images.compare import ImageComparison, compare
 from runbook_lib.images.reference import Image, ImageRef, Tag
-from runbook_lib.model import Outcome, Plan
+from runbook_lib.model import Check, Evidence, Next, Outcome, Plan
 from runbook_lib.notebooks import GITHUB_PIN, GITLAB_PIN, OPEN_PR
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.check import check_pins

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from runbook_lib import display
-from runbook_lib.checks import Check, Next
-from runbook_lib.model import Awaited, Plan, Question
+from runbook_lib.model import Awaited, Check, Next, Plan, Question
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import join_first
 from runbook_lib.world.bump_branch import BumpBranch

@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from runbook_lib import display, notebooks
 from runbook_lib.bump import gitlab_tests, pins_step, policy, sync_survey
 from runbook_lib.bump.pins_step import PlannedBump
-from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.errors import RunbookError
 from runbook_lib.images import months
 from runbook_lib.images.compare import merged
 from runbook_lib.images.drivers import DRIVERS_VARIABLE, check_drivers, driver_rows
-from runbook_lib.model import Outcome, Plan
+from runbook_lib.model import Check, Evidence, Next, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.plan import PinPlan
 from runbook_lib.text.edits import diff

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump.run_ci import find_obstacle
-from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.decisions import Decision
-from runbook_lib.model import Awaited, Condition, Outcome, Plan, Round
+from runbook_lib.model import Awaited, Check, Condition, Evidence, Next, Outcome, Plan, Round
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import capitalized, join_first
 from runbook_lib.world import bump_branch

@@ -8,12 +8,11 @@ from typing import Any, Literal
 from runbook_lib import display, notebooks
 from runbook_lib.bump import branch_history, gitlab_tests, policy, sync_survey
 from runbook_lib.bump.people import Head, left_to_people
-from runbook_lib.checks import Evidence, Next
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures import quarantines
 from runbook_lib.golden import comparison
 from runbook_lib.golden.ci_runs import failed
-from runbook_lib.model import Outcome, Plan
+from runbook_lib.model import Evidence, Next, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import join_first
 from runbook_lib.world import bump_branch

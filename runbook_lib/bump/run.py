@@ -14,11 +14,10 @@ from IPython.display import display as show
 from runbook_lib import display
 from runbook_lib.bump import branch_history, policy, push_round
 from runbook_lib.bump.run_ci import RunCi
-from runbook_lib.checks import Check, Next
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures.step import BrokenTests
 from runbook_lib.golden.step import GoldenStep
-from runbook_lib.model import Condition, Outcome, Plan
+from runbook_lib.model import Check, Condition, Next, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record import decisions
 from runbook_lib.record.recorder import Recorder

@@ -8,8 +8,7 @@ from typing import ClassVar
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import branch_history, ci_triggers, pins_step
-from runbook_lib.checks import Check, Evidence, Next, Status
-from runbook_lib.model import Condition, Effect, Outcome, Plan
+from runbook_lib.model import Check, Condition, Effect, Evidence, Next, Outcome, Plan, Status
 from runbook_lib.pins.bump import Bump
 from runbook_lib.world import bump_branch, polling
 from runbook_lib.world.bump_branch import BumpBranch

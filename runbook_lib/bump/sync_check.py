@@ -11,8 +11,7 @@ from itertools import chain
 from runbook_lib import display, notebooks
 from runbook_lib.bump import pins_step, sync_survey
 from runbook_lib.bump.sync_survey import Survey
-from runbook_lib.checks import Check, Evidence, Next
-from runbook_lib.model import Outcome, Plan
+from runbook_lib.model import Check, Evidence, Next, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.check import PinVerdict, check_pins, lockstep_tags
 from runbook_lib.text.lists import join_first, shorten

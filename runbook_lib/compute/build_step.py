@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from runbook_lib import display, notebooks
-from runbook_lib.checks import Check, Evidence
 from runbook_lib.compute import build_plan, internal_gitlab, smoke
 from runbook_lib.compute import engine as engines
 from runbook_lib.compute.build_plan import BuildPlan
@@ -17,7 +16,7 @@ from runbook_lib.compute.tasks import WorkStep, split_words
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.images.compare import versions
 from runbook_lib.images.reference import Image
-from runbook_lib.model import Condition, Effect, Outcome, Plan
+from runbook_lib.model import Check, Condition, Effect, Evidence, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import join_first
 from runbook_lib.world.git.checkout import Checkout

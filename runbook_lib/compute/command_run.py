@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runbook_lib import display
-from runbook_lib.checks import Check, Evidence
 from runbook_lib.compute.tasks import WorkStep
 from runbook_lib.errors import Refused
 from runbook_lib.failures import known_problems
 from runbook_lib.failures.log_lines import clean
-from runbook_lib.model import Effect
+from runbook_lib.model import Check, Effect, Evidence
 from runbook_lib.world.git.command import NON_INTERACTIVE
 from runbook_lib.world.machine import subprocess_lines
 from runbook_lib.world.machine.subprocess_lines import user_environment

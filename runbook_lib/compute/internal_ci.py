@@ -13,7 +13,6 @@ from itertools import starmap
 from urllib.parse import urlsplit
 
 from runbook_lib import display, notebooks
-from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.compute.internal_gitlab import (
     GITLAB_REMOTE,
     BuildJob,
@@ -30,7 +29,7 @@ from runbook_lib.failures import known_problems, read_logs
 from runbook_lib.failures.failed_jobs import show_evidence
 from runbook_lib.failures.failure import FailedJob
 from runbook_lib.images.reference import ImageRef
-from runbook_lib.model import Effect, Outcome, Plan, Question
+from runbook_lib.model import Check, Effect, Evidence, Next, Outcome, Plan, Question
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import capitalized
 from runbook_lib.world import bump_branch, polling

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
-from runbook_lib.checks import Next
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.images.reference import ImageRef, ImageType
+from runbook_lib.model import Next
 from runbook_lib.pins.finders import KEY, PIN, PLATFORM, MatrixRows, matrix_rows
 from runbook_lib.pins.repositories import MEGATRON_LM, Repository
 from runbook_lib.pins.sites import Sites

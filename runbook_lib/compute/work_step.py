@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runbook_lib import display
-from runbook_lib.checks import Evidence, Next
 from runbook_lib.compute import tasks as table_of_tasks
 from runbook_lib.compute.build_plan import default_tag
 from runbook_lib.compute.command_run import CommandRun
@@ -15,7 +14,7 @@ from runbook_lib.compute.slurm.site import read_site
 from runbook_lib.compute.tasks import TABLE, TASKS, TaskPlan, Values
 from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.model import Outcome, Plan
+from runbook_lib.model import Evidence, Next, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.ports import World

@@ -5,11 +5,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from runbook_lib import display
-from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.failures import failed_jobs
 from runbook_lib.golden import ci_runs
-from runbook_lib.model import Outcome, Plan
+from runbook_lib.model import Check, Evidence, Next, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import join_first
 from runbook_lib.text.recipes.ci_selection import WORKFLOW_FILE, describe_selection

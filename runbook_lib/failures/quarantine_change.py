@@ -5,11 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from runbook_lib import display
-from runbook_lib.checks import Check, Evidence
 from runbook_lib.errors import Refused
 from runbook_lib.failures.quarantines import GatingFiles
 from runbook_lib.failures.tracking_issue import review_date
-from runbook_lib.model import Effect
+from runbook_lib.model import Check, Effect, Evidence
 from runbook_lib.text import edits
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.markdown import unlinked

@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from runbook_lib import display, notebooks
-from runbook_lib.checks import Evidence, Next
 from runbook_lib.decisions import Kind
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.failures import quarantines
 from runbook_lib.failures import tracking_issue as tracking
 from runbook_lib.failures.quarantine_change import QuarantineChange, QuarantineCommitted
-from runbook_lib.model import Condition, Outcome, Plan, Question
+from runbook_lib.model import Condition, Evidence, Next, Outcome, Plan, Question
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import FUNCTIONAL
 from runbook_lib.text import edits

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from runbook_lib import display, notebooks
-from runbook_lib.checks import Evidence, Next
 from runbook_lib.failures import decide, quarantines
 from runbook_lib.failures import quarantine_survey as survey
 from runbook_lib.failures.decide import RunFailures, Triage
@@ -19,7 +18,7 @@ from runbook_lib.failures.quarantine_survey import PassingRuns, QuarantineSurvey
 from runbook_lib.failures.quarantines import LeftOut
 from runbook_lib.golden import bisect_offer, ci_runs
 from runbook_lib.golden.ci_runs import ChosenRun
-from runbook_lib.model import Condition, Outcome, Plan, Round
+from runbook_lib.model import Condition, Evidence, Next, Outcome, Plan, Round
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text import edits
 from runbook_lib.text.lists import capitalized, join_first

@@ -7,7 +7,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from runbook_lib import display, notebooks
-from runbook_lib.checks import Next
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden.collect import (
     CollectionProblem,
@@ -17,7 +16,7 @@ from runbook_lib.golden.collect import (
     UploadMatch,
     match_uploads,
 )  # fmt: skip
-from runbook_lib.model import Outcome
+from runbook_lib.model import Next, Outcome
 from runbook_lib.pins.bump import Bump, ImageType
 from runbook_lib.pins.repositories import LIGHTWEIGHT, LTS
 from runbook_lib.text.lists import capitalized

@@ -11,12 +11,11 @@ from functools import partial
 from typing import ClassVar
 
 from runbook_lib import display, notebooks
-from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.golden import comparison, questions, summary, table
 from runbook_lib.golden.ci_runs import ChosenRun, choose_run
 from runbook_lib.golden.comparison import GoldenComparison, GoldenReadings
 from runbook_lib.golden.coverage import coverage_rows
-from runbook_lib.model import Condition, Outcome, Plan, Round
+from runbook_lib.model import Check, Condition, Evidence, Next, Outcome, Plan, Round
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.edits import diff
 from runbook_lib.text.lists import join_first

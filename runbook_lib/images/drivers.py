@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Literal, Self
 
-from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.reference import Image
+from runbook_lib.model import Check
 
 #: "By the compatibility package" means: on data-center GPUs, and on no others.
 Verdict = Literal["runs", "runs by the compatibility package", "does not run", "unknown"]

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from runbook_lib import display, notebooks
-from runbook_lib.checks import Next
+from runbook_lib.model import Next
 from runbook_lib.record import report
 from runbook_lib.record.run_file import EXECUTED, REPORT
 

@@ -9,8 +9,7 @@ from IPython.display import display as display_output
 from IPython.display import update_display
 
 from runbook_lib import display, notebooks
-from runbook_lib.checks import Evidence
-from runbook_lib.model import Outcome, Plan
+from runbook_lib.model import Evidence, Outcome, Plan
 from runbook_lib.notebook import form_views, session
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record import archive

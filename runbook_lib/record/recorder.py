@@ -15,9 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.errors import RunbookError
-from runbook_lib.model import Effect, Outcome, Question
+from runbook_lib.model import Check, Effect, Evidence, Next, Outcome, Question
 from runbook_lib.notebooks import BUMP
 from runbook_lib.record import run_file
 from runbook_lib.record.run_file import State

@@ -14,8 +14,8 @@ from typing import Any
 from urllib.parse import quote
 
 from runbook_lib import display
-from runbook_lib.checks import Next
 from runbook_lib.display import View
+from runbook_lib.model import Next
 from runbook_lib.record import run_file
 from runbook_lib.record.run_file import EXECUTED, REPORT
 from runbook_lib.text.sanitize import clean_html, visible

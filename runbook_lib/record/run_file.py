@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
-from runbook_lib.checks import Next
 from runbook_lib.errors import RunbookError
+from runbook_lib.model import Next
 from runbook_lib.world.machine import files, provenance
 
 State = Literal["running", "previewed", "done", "waiting", "failed", "interrupted", "not run"]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runbook_lib.checks import Next
 from runbook_lib.display import count
+from runbook_lib.model import Next
 from runbook_lib.notebooks import BUMP, CHANGING_STEPS
 from runbook_lib.record.archive import bump_folders, read_records
 from runbook_lib.record.run_file import Identity, requirements

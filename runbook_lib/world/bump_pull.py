@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from runbook_lib import display, notebooks
-from runbook_lib.checks import Next
 from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.model import Next
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import LTS
 from runbook_lib.world.bump_branch import BumpBranch

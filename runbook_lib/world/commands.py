@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from runbook_lib import notebooks
-from runbook_lib.checks import AGAIN, Next
+from runbook_lib.model import AGAIN, Next
 from runbook_lib.text.notebook_file import NotebookSource
 from runbook_lib.world.machine import provenance
 

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterable
 from itertools import chain
 
-from runbook_lib.checks import Check
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.images.families import FAMILIES, NGC, Family, family_of, named_image
 from runbook_lib.images.reference import Image, ImageRef, Tag, require_tag_length
+from runbook_lib.model import Check
 from runbook_lib.world.ports import Registry, Services
 
 

@@ -11,9 +11,9 @@ from bumping import BRANCH, CONTRIBUTOR, World, allowed, bump_to, colleague, git
 from runbook_lib.bump import ready
 from runbook_lib.bump.ready import ReadyFacts, RecordedStep, Requirement, State
 from runbook_lib.bump.run import carry_out
-from runbook_lib.checks import Evidence, Next
 from runbook_lib.failures import quarantines
 from runbook_lib.failures.quarantines import LeftOut
+from runbook_lib.model import Evidence, Next
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.record.recorder import Recorder

@@ -10,8 +10,8 @@ from token_rights import Token
 
 from runbook_lib.bump import preflight
 from runbook_lib.bump.preflight import PERMISSIONS
-from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
+from runbook_lib.model import Check
 from runbook_lib.practice.store import ENGINEER
 from runbook_lib.world.github.errors import RIGHTS
 

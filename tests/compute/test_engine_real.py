@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from building import ENGINE, Place, claims, debian_registry, place
 
-from runbook_lib.checks import Check
 from runbook_lib.compute import engine as engines
 from runbook_lib.compute.build_plan import BuildPlan
 from runbook_lib.compute.command_run import run_step
 from runbook_lib.compute.tasks import WorkStep
 from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.model import Check
 
 pytestmark = [pytest.mark.component("registry"), pytest.mark.component("container")]
 

@@ -10,7 +10,7 @@ from archives import words
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib.checks import Next
+from runbook_lib.model import Next
 from runbook_lib.notebook import form_views
 from runbook_lib.notebook.cards import Card, evidence
 

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.decisions import Decision
 from runbook_lib.errors import RunbookError
-from runbook_lib.model import Effect, Outcome, Question
+from runbook_lib.model import Check, Effect, Evidence, Next, Outcome, Question
 from runbook_lib.notebook import begin
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record import recorder

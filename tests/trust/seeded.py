@@ -106,7 +106,7 @@ import ipywidgets as widgets, pandas
 from comm import create_comm
 from IPython.display import HTML, JSON, SVG, Javascript, display
 from matplotlib.figure import Figure
-from runbook_lib.checks import Evidence
+from runbook_lib.model import Evidence
 from runbook_lib.decisions import Decision
 shell = get_ipython()
 b64 = lambda text: base64.b64encode(f"ab:{{text}}".encode()).decode()

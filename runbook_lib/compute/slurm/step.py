@@ -13,7 +13,6 @@ from itertools import chain
 from pathlib import Path
 
 from runbook_lib import display, notebooks
-from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.compute.slurm import jobs as slurm_jobs
 from runbook_lib.compute.slurm import selection
 from runbook_lib.compute.slurm.client import Slurm
@@ -24,7 +23,7 @@ from runbook_lib.compute.slurm.site import Site, read_site
 from runbook_lib.errors import Refused
 from runbook_lib.failures.failed_jobs import show_evidence
 from runbook_lib.golden import summary
-from runbook_lib.model import Condition, Effect, Outcome, Plan
+from runbook_lib.model import Check, Condition, Effect, Evidence, Next, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import join_first
 from runbook_lib.world import bump_branch

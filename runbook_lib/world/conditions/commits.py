@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from runbook_lib.checks import Check, Evidence
 from runbook_lib.errors import Refused
-from runbook_lib.model import Effect
+from runbook_lib.model import Check, Effect, Evidence
 from runbook_lib.text.edits import Edit, edited_paths, unapplied
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.git.commits import create_commit, merged_tree, move_branch, tree_with

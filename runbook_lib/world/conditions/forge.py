@@ -5,9 +5,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.errors import CannotTell, Refused, RunbookError
-from runbook_lib.model import Effect
+from runbook_lib.model import Check, Effect, Evidence, Next
 from runbook_lib.text.markdown import compose_body
 from runbook_lib.world.github.ci_status import branch_of, choose
 from runbook_lib.world.github.copy_pr_bot import command, commands

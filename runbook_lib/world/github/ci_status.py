@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Literal
 
 from runbook_lib import notebooks
-from runbook_lib.checks import Next
 from runbook_lib.images.reference import ImageType
+from runbook_lib.model import Next
 from runbook_lib.pins.repositories import MEGATRON_LM, Repository
 from runbook_lib.text.lists import join_first
 from runbook_lib.world.github.models import LabelEvent, WorkflowJob, WorkflowRun
