@@ -4,11 +4,12 @@ import difflib
 import itertools
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.golden import summary
+from runbook_lib.golden.form import Judgement, ReviewReason
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.judge import NO_HISTORY, Verdicts
 from runbook_lib.golden.table import GoldenTable
@@ -33,25 +34,33 @@ _PLACES = (FOLDER, PERFORMANCE, LINT)
 class GoldenFiles:
     """The golden files of one revision or folder, named relative to the folder of test cases.
 
-    ``contents`` (golden files) and ``configs`` (each ``model_config.yaml``) are texts by name.  ``lint``: the
-    repository refuses NaN in changed golden files at that revision.
+    ``texts`` are those of golden files and of each ``model_config.yaml``, by name.  ``lint``: the repository refuses
+    NaN in changed golden files at that revision.
     """
 
-    contents: Mapping[str, str]
-    configs: Mapping[str, str]
-    lint: bool
+    texts: Mapping[str, str]
+    lint: bool = False
+
+    @property
+    def contents(self) -> Mapping[str, str]:
+        """The golden files."""
+        return {name: text for name, text in self.texts.items() if not _is_config(name)}
 
 
 def compare(old: GoldenFiles, new: GoldenFiles, history: GoldenHistory = NO_HISTORY) -> Verdicts:
     """Judge every file on either side, sorted by name, with the newer configuration of each test."""
     renamed = _renamed(old.contents, new.contents)
-    gone = set(renamed.values()) - new.contents.keys()
-    names = sorted((old.contents.keys() | new.contents.keys()) - gone)
-    before = {name: renamed.get(name, name) for name in names}
-    configs = {name: new.configs.get(config_path(name), old.configs.get(config_path(before[name]))) for name in names}
-    contents = {name: old.contents.get(before[name]) for name in names}
-    current = {name: new.contents.get(name) for name in names}
-    return GoldenTable(contents, current, {}, configs, new.lint, renamed).judge(history)
+    names = sorted((old.contents.keys() | new.contents.keys()) - renamed.keys() - set(renamed.values()))
+    configs = {}
+    for name in names:
+        config = config_path(name)
+        configs[name] = new.texts.get(config, old.texts.get(config))
+    before, after = ({name: side.texts.get(name) for name in names} for side in (old, new))
+    verdicts = GoldenTable(before, after, {}, configs, new.lint).judge(history)
+    moved = []
+    for name, source in renamed.items():
+        moved.append(Judgement(name, "renamed", (ReviewReason("", f"renamed from {source}"),)))
+    return replace(verdicts, judgements=(*verdicts.judgements, *moved))
 
 
 def _renamed(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
@@ -77,11 +86,8 @@ def of_revision(repository: Path, ref: str) -> GoldenFiles:
     golden_files = [path for path in paths if has_values(path)]
     configs = set(map(config_path, golden_files)).intersection(paths)
     blobs = read_blobs(checkout.path, [(commit, path) for path in (*golden_files, *sorted(configs))])
-    contents: dict[str, str] = {}
-    for (_, path), blob in blobs.items():
-        if blob:
-            contents[short_name(path)] = blob[1]
-    return _separate(contents, lint=LINT in paths)
+    texts = {short_name(path): blob[1] for (_, path), blob in blobs.items() if blob}
+    return GoldenFiles(texts, LINT in paths)
 
 
 def of_folder(folder: Path) -> GoldenFiles:
@@ -90,7 +96,7 @@ def of_folder(folder: Path) -> GoldenFiles:
     for root in roots:
         if root.resolve() != folder.resolve() / root.relative_to(folder):
             raise CannotTell(f"{root} is below a symbolic link, which is not followed.", "Name the actual folder.")
-    contents: dict[str, str] = {}
+    texts: dict[str, str] = {}
     try:
         for parent, _, names in itertools.chain.from_iterable(os.walk(root, onerror=_raise) for root in roots):
             for path in (Path(parent, name) for name in names):
@@ -99,10 +105,10 @@ def of_folder(folder: Path) -> GoldenFiles:
                     continue
                 if path.is_file() and not path.is_symlink():
                     with path.open("rb") as stream:
-                        contents[relative] = stream.read(MAX_BYTES + 1).decode("utf-8", "surrogateescape")
+                        texts[relative] = stream.read(MAX_BYTES + 1).decode("utf-8", "surrogateescape")
     except OSError as error:
         raise CannotTell(f"The golden files below {folder} could not be read: {error}.") from error
-    return _separate(contents, lint=(folder / LINT).is_file())
+    return GoldenFiles(texts, (folder / LINT).is_file())
 
 
 def _raise(error: OSError) -> None:
@@ -111,12 +117,6 @@ def _raise(error: OSError) -> None:
 
 def _is_config(path: str) -> bool:
     return path == config_path(path)
-
-
-def _separate(contents: Mapping[str, str], *, lint: bool) -> GoldenFiles:
-    configs = {path: content for path, content in contents.items() if _is_config(path)}
-    golden_files = {path: content for path, content in contents.items() if path not in configs}
-    return GoldenFiles(golden_files, configs, lint)
 
 
 def as_json(verdicts: Verdicts) -> dict[str, object]:

@@ -19,7 +19,7 @@ from runbook_lib.golden.measure import LossChange, Measure, cost_changes, is_los
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, Steps, parse
 from runbook_lib.text.recipes.file_names import is_baseline
 
-Verdict = Literal["unchanged", "refresh", "ambiguous", "held back", "refused"]
+Verdict = Literal["unchanged", "renamed", "refresh", "ambiguous", "held back", "refused"]
 #: Verdicts that prevent a file from being written until a person, or another run, has decided.
 STOPPED = ("ambiguous", "held back", "refused")
 #: Weights of reasons without a limit.
@@ -48,7 +48,7 @@ class Judgement:
 
     ``costs`` are log ratios of new to old for times, memory and zeros, positive if worse.
     ``group``: the decision on many files that this one waits for.  ``accepted``: the reason why a
-    person accepted the file.  ``renamed``: the old name, if the file was renamed.
+    person accepted the file.
     """
 
     file: str
@@ -58,7 +58,6 @@ class Judgement:
     ci: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     accepted: str = ""
-    renamed: str = ""
     costs: Mapping[str, float] = field(default_factory=dict)
     losses: Mapping[str, LossChange] = field(default_factory=dict)
     group: str = ""

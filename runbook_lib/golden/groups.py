@@ -89,12 +89,12 @@ def platform_of(file: str) -> str:
     return name.platform if name.environment == "dev" else f"{name.environment}_{name.platform}".rstrip("_")
 
 
-def learn(history: GoldenHistory, renamed: Mapping[str, str]) -> NoiseModel:
-    """Learn the noise of each test from the history; ``renamed`` maps old file names to new ones."""
+def learn(history: GoldenHistory) -> NoiseModel:
+    """Learn the noise of each test from the history."""
     by_commit: dict[tuple[int, str, str], list[tuple[str, float]]] = defaultdict(list)
     losses: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for name, changes_of_file in history.changes.items():
-        file, platform = renamed.get(name, name), platform_of(name)
+    for file, changes_of_file in history.changes.items():
+        platform = platform_of(file)
         for past in changes_of_file:
             for metric, excess in past.losses.items():
                 losses[file, metric].append(excess)

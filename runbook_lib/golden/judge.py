@@ -102,7 +102,7 @@ def judge_all(examined: Iterable[Judgement], history: GoldenHistory = NO_HISTORY
     """
     judgements = tuple(examined)
     differing = [judgement for judgement in judgements if judgement.verdict != "unchanged"]
-    model = learn(history, {judgement.renamed: judgement.file for judgement in differing if judgement.renamed})
+    model = learn(history)
     golden = [judgement for judgement in differing if not is_baseline(judgement.file)]
     groups, deviations = split(golden, model)
     reasons = {judgement.file: list(judgement.reasons) for judgement in differing}

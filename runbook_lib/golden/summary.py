@@ -15,7 +15,9 @@ from runbook_lib.text.recipes.file_names import GoldenFileName
 BUCKETS = ("== 0", "(0, 1e-6)", "[1e-6, 1e-4)", "[1e-4, 1e-3)", "[1e-3, 1e-2)", "[1e-2, 1e-1)", ">= 1e-1")
 _BOUNDS = (math.ulp(0.0), 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
 _MAX_FILES = 20
-_RANK: Mapping[Verdict, int] = {"refused": 0, "held back": 1, "ambiguous": 2, "refresh": 3, "unchanged": 4}
+_RANK: Mapping[Verdict, int] = {
+    "refused": 0, "held back": 1, "ambiguous": 2, "refresh": 3, "renamed": 4, "unchanged": 5,
+}  # fmt: skip
 
 
 def by_metric(judgements: Iterable[Judgement]) -> list[dict[str, object]]:
@@ -78,7 +80,7 @@ def verdict_rows(judgements: Iterable[Judgement]) -> list[dict[str, object]]:
     """Return one row per renamed or changed file, the most urgent first."""
     result: list[dict[str, object]] = []
     for judgement in in_order(judgements):
-        if judgement.verdict != "unchanged" or judgement.renamed:
+        if judgement.verdict != "unchanged":
             result.append({
                 "file": judgement.file, "verdict": judgement.verdict, "reasons": judgement.sentence,
                 "notes": "; ".join(judgement.notes), "accepted": judgement.accepted, "group": judgement.group,
@@ -105,7 +107,7 @@ def markdown(verdicts: Verdicts) -> str:
         f"{len(by_verdict['refresh']) - waiting} refreshed, {len(by_verdict['held back'])} held back",
         f"{len(by_verdict['ambiguous'])} ambiguous" if by_verdict["ambiguous"] else "",
         f"{waiting} waiting for a decision on their group" if waiting else "",
-        f"{len(by_verdict['refused'])} refused, {len(by_verdict['unchanged'])} unchanged.",
+        f"{len(by_verdict['refused'])} refused, {len(by_verdict['renamed'] + by_verdict['unchanged'])} unchanged.",
     ]
     dangers = [code(danger[:400]) for danger in verdicts.accepted_dangers]
     parts = [
@@ -116,7 +118,7 @@ def markdown(verdicts: Verdicts) -> str:
         _files("Ambiguous: another run decides", by_verdict["ambiguous"]),
         _list("Accepted despite the danger: review these first", dangers, len(dangers)),
         _files("Accepted", [judgement for judgement in judgements if judgement.accepted]),
-        _files("Renamed", [judgement for judgement in judgements if judgement.renamed]),
+        _files("Renamed", by_verdict["renamed"]),
     ]
     if metrics := by_metric(judgements):
         source = f"priors alone ({code(verdicts.missing)})" if verdicts.missing else "the history of each test"
@@ -151,8 +153,6 @@ def _group(group: Group) -> str:
 
 def _file(judgement: Judgement) -> str:
     line = code(judgement.file)
-    if judgement.renamed:
-        line += f" was {code(judgement.renamed)}"
     if judgement.reasons:
         line += f" {code(judgement.sentence[:300])}"
     if judgement.accepted:

@@ -7,7 +7,7 @@ back, by a decision on exactly these values.
 
 import difflib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from runbook_lib.decisions import Decision, Decisions, Seen, digest
 from runbook_lib.errors import Refused
@@ -26,7 +26,7 @@ class GoldenTable:
     """Golden files by name: at the commit where the branch diverged (None: not there), on the branch, and measured.
 
     ``base`` and ``branch`` have every file that the run measured or the branch has changed.  ``configs`` are the
-    configurations for comparing them.  ``lint``: the repository's lint refuses every NaN.  ``renamed`` are old names.
+    configurations for comparing them.  ``lint``: the repository's lint refuses every NaN.
     """
 
     base: Mapping[str, str | None]
@@ -34,7 +34,6 @@ class GoldenTable:
     measured: Mapping[str, str]
     configs: Mapping[str, str | None]
     lint: bool
-    renamed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def current(self) -> Mapping[str, str | None]:
@@ -47,12 +46,10 @@ class GoldenTable:
 
     def judge(self, history: GoldenHistory = NO_HISTORY, attempt: int = 1) -> Verdicts:
         """Judge every file of the table."""
-        examined = []
-        for name, text in self.current.items():
-            judgement = examine(name, self.base[name], text, self.configs.get(name), lint=self.lint)
-            if before := self.renamed.get(name, ""):
-                judgement = replace(judgement, renamed=before, notes=(f"renamed from {before}", *judgement.notes))
-            examined.append(judgement)
+        examined = (
+            examine(name, self.base[name], text, self.configs.get(name), lint=self.lint)
+            for name, text in self.current.items()
+        )
         return judge_all(examined, history, attempt=attempt)
 
     def edits(self, verdicts: Verdicts) -> tuple[Edit, ...]:

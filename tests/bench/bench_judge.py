@@ -44,7 +44,7 @@ class Refresh:
 
     def judged(self, new: Contents | None = None) -> Verdicts:
         """Judge the commit, or other contents in the place of the new ones."""
-        return compare(GoldenFiles(self.old, {}, lint=False), GoldenFiles(new or self.new, {}, lint=False), self.past)
+        return compare(GoldenFiles(self.old), GoldenFiles(new or self.new), self.past)
 
 
 def refreshes(clone: Path) -> Iterator[Refresh]:
@@ -146,7 +146,7 @@ def measure(clone: Path, seed: int = 1) -> bool:
             _count_losses(verdicts, series)
             continue
         for judgement in verdicts.judgements:
-            kind = "renamed" if judgement.file not in refresh.new or judgement.renamed else judgement.verdict
+            kind = "renamed" if judgement.file not in refresh.new else judgement.verdict
             ordinary[refresh.later][kind] += 1
         for name, (inject, _) in INJECTIONS.items():
             found.setdefault((name, refresh.later), Counter()).update(noticed(refresh, inject, chance))

@@ -27,7 +27,7 @@ def moe(forward: float = 1.0, memory: float = 1.0, limit: float = 1.02) -> dict[
 def judged(old: dict[str, Any], new: dict[str, Any], config: str = "") -> Verdicts:
     files = [{name: json.dumps(data) for name, data in side.items()} for side in (old, new)]
     configs = {f"{name.rpartition('/')[0]}/model_config.yaml": config for name in old}
-    return compare(*(GoldenFiles(contents, configs, lint=True) for contents in files))
+    return compare(*(GoldenFiles({**contents, **configs}, lint=True) for contents in files))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import math
 import random
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -107,13 +106,6 @@ def test_a_test_is_judged_by_its_own_history(ratios, attempt, verdict, why):
     judgement = judge_all([changed(name(0), {TIME: 1.5})], past(ratios), attempt=attempt).judgements[0]
     assert judgement.verdict == verdict, judgement.reasons
     assert why in judgement.sentence
-
-
-def test_a_renamed_test_keeps_its_history():
-    judgement = replace(changed(name(1, model="moe"), {TIME: 1.5}), renamed=name(0))
-    noisy = past([1.9, 0.5, 2.1, 0.5, 1.8, 0.6])
-    assert judge_all([judgement], noisy).judgements[0].verdict == "refresh"
-    assert judge_all([replace(judgement, renamed="")], noisy).judgements[0].verdict == "held back"
 
 
 def loss(factor, start=1, steps=100, noise=1e-5):

@@ -66,7 +66,7 @@ def test_every_file_of_expected_values_is_read_and_equals_itself(megatron_lm):
     assert found["common/moe_perf/baseline.json"]["mixtral_a2a_tp1ep8_fp8/forward_ms"] == 3.7876319885253906
     slower = {name: text.replace('"throughput_tok_per_sec": 8.730727052335947', '"throughput_tok_per_sec": 7.07')
               for name, text in read.contents.items()}  # fmt: skip
-    (group,) = compare(read, GoldenFiles(slower, {}, lint=True)).groups
+    (group,) = compare(read, GoldenFiles(slower, lint=True)).groups
     assert (group.id, len(group.files)) == ("gb200/baselines/worse", 1)
 
 
@@ -137,7 +137,7 @@ def test_only_real_nan_is_refused_over_the_whole_history(megatron_lm):
 
 def test_renamed_files_are_paired(megatron_lm):
     judged = verdicts(megatron_lm, RENAMES).judgements
-    assert Counter(judgement.verdict for judgement in judged if judgement.renamed) == {"unchanged": 39}
+    assert [judgement.verdict for judgement in judged].count("renamed") == 39
 
 
 def test_the_rows_of_all_recipes_of_main(megatron_lm):
