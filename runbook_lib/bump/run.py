@@ -12,8 +12,8 @@ from IPython.display import Markdown
 from IPython.display import display as show
 
 from runbook_lib import display
-from runbook_lib.bump import branch_history, policy, push_round
-from runbook_lib.bump.run_ci import RunCi
+from runbook_lib.bump import branch_history, policy
+from runbook_lib.bump.run_ci import RunCi, push_round
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures.step import BrokenTests
 from runbook_lib.golden.step import GoldenStep

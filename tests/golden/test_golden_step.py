@@ -16,8 +16,8 @@ from bisect_world import read_offer
 from bumping import BRANCH, REPOSITORY, World, bump_to, git, world
 from stores import packed
 
-from runbook_lib.bump import push_round, ready
-from runbook_lib.bump.run_ci import RunCi
+from runbook_lib.bump import ready
+from runbook_lib.bump.run_ci import RunCi, push_round
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import groups, step
 from runbook_lib.golden.ci_runs import ChosenRun

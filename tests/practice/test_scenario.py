@@ -8,8 +8,7 @@ from broken_tests.test_decide import Observed
 from bumping import World, git, world
 from test_golden_step import step05
 
-from runbook_lib.bump import push_round
-from runbook_lib.bump.run_ci import RunCi
+from runbook_lib.bump.run_ci import RunCi, push_round
 from runbook_lib.failures.tracking_issue import review_date
 
 TAG = "26.06-py3"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from bumping import BRANCH, World, bump_to, git
 
-from runbook_lib.bump import branch_history, push_round
-from runbook_lib.bump.run_ci import RunCi
+from runbook_lib.bump import branch_history
+from runbook_lib.bump.run_ci import RunCi, push_round
 from runbook_lib.decisions import FOREIGN
 from runbook_lib.errors import Refused
 from runbook_lib.model import Round

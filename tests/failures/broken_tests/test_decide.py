@@ -13,8 +13,9 @@ from bisect_world import read_offer
 from bumping import REPOSITORY, World, bump_to, decided, git, world
 from test_golden_step import REGRESSION, first_run, step05
 
-from runbook_lib.bump import push_round, ready
+from runbook_lib.bump import ready
 from runbook_lib.bump.ready import ReadyFacts
+from runbook_lib.bump.run_ci import push_round
 from runbook_lib.decisions import Decision, Decisions
 from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError

@@ -10,8 +10,7 @@ from bumping import BRANCH, World
 from bumping import decided as decisions
 from clones import commit, git
 
-from runbook_lib.bump import push_round
-from runbook_lib.bump.run_ci import RunCi
+from runbook_lib.bump.run_ci import RunCi, push_round
 from runbook_lib.errors import Refused
 from runbook_lib.failures import decide, quarantines
 from runbook_lib.failures.base_branch import BaseResult

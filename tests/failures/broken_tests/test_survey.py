@@ -3,7 +3,7 @@
 import pytest
 from bumping import World, git
 
-from runbook_lib.bump import push_round
+from runbook_lib.bump.run_ci import push_round
 from runbook_lib.errors import Refused
 from runbook_lib.failures import quarantine_survey as survey
 from runbook_lib.failures.step import BrokenTests
