@@ -90,11 +90,12 @@ def triage(run: ChosenRun) -> Triage:
     files = quarantines.files_of(run.branch, targets)
     if run.bump.repository.tests.scripts:  # which has neither golden values nor recipes
         return Triage(run, jobs, run.failed, files=files)
-    values = comparison.read(run, run.source, report=lambda _: None).judge(on_branch=True)
-    unread = tuple(problem for problem in values.unavailable if problem.job in values.undecided)
+    values = comparison.read(run, run.source, report=lambda _: None).judge()
+    unexplained = values.undecided(on_branch=True)
+    unread = tuple(problem for problem in values.unavailable if problem.job in unexplained)
     # Refreshed values cannot explain a resumed run that differs from its first run.
     resumed = Counter(job.failure.job for job in jobs if job.failure.kind == "resume mismatch")
-    undecided = sorted((Counter(values.undecided) | resumed).elements())
+    undecided = sorted((Counter(unexplained) | resumed).elements())
     return Triage(run, jobs, tuple(undecided), unread, values.ambiguous_jobs, files)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from runbook_lib.decisions import Decisions
-from runbook_lib.golden import baselines, history, table
+from runbook_lib.golden import baselines, history, judge
 from runbook_lib.golden import collect as artifacts
 from runbook_lib.golden.bisect_offer import ImageSearches, look_searches
 from runbook_lib.golden.ci_runs import ChosenRun
@@ -20,8 +20,7 @@ from runbook_lib.golden.coverage import coverage as coverage_of
 from runbook_lib.golden.diff import LINT
 from runbook_lib.golden.form import examine
 from runbook_lib.golden.history import GoldenHistory
-from runbook_lib.golden.judge import Verdicts
-from runbook_lib.golden.table import GoldenTable
+from runbook_lib.golden.judge import GoldenTable, Verdicts
 from runbook_lib.record import archive
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.recipes import rows as recipes
@@ -59,24 +58,20 @@ class GoldenReadings:
     image: str
     searches: ImageSearches
 
-    def judge(self, *, on_branch: bool = False) -> "GoldenComparison":
-        """Judge the golden files, once, and apply the bump's decisions.
-
-        ``on_branch``: only values on the branch count as explaining a failed job.
-        """
+    def judge(self) -> "GoldenComparison":
+        """Judge the golden files, once, and apply the bump's decisions."""
         run = self.ci_run
         verdicts = self.table.judge(self.history, run.attempt)
-        decided = table.decide(verdicts, self.table, run.bump.decisions, run.number, run.attempt)
-        return GoldenComparison(self, decided, on_branch)
+        decided = judge.decide(verdicts, self.table, run.bump.decisions, run.number, run.attempt)
+        return GoldenComparison(self, decided)
 
 
 @dataclass(frozen=True)
 class GoldenComparison:
-    """A run's golden values and the verdicts on them; ``on_branch`` is that of GoldenReadings.judge."""
+    """A run's golden values and the verdicts on them."""
 
     readings: GoldenReadings
     verdicts: Verdicts
-    on_branch: bool = False
 
     @cached_property
     def edits(self) -> tuple[Edit, ...]:
@@ -93,14 +88,14 @@ class GoldenComparison:
         """The failed jobs with ambiguous values, which need another attempt to decide."""
         return tuple(sorted(job for job, _ in self._jobs_of(self.verdicts.ambiguous)))
 
-    @cached_property
-    def undecided(self) -> tuple[str, ...]:
-        """The failed jobs whose failure golden values do not explain.
+    def undecided(self, *, on_branch: bool = False) -> tuple[str, ...]:
+        """Return the failed jobs whose failure golden values do not explain.
 
         A job is explained if its values fail CI's comparison with those in the tested commit, and none is held back.
+        ``on_branch``: only values that the branch has explain it.
         """
         blocked = set(self.verdicts.blocked)
-        if self.on_branch:
+        if on_branch:
             blocked |= {short_name(edit.path) for edit in self.edits}
         explained = self._jobs_of(self.readings.rejected) - self._jobs_of(blocked)
         jobs = Counter(job for job, _ in explained)
@@ -172,7 +167,7 @@ def read_table(branch: BumpBranch, measured: Mapping[str, str]) -> GoldenTable:
 def judge_branch(branch: BumpBranch) -> Verdicts:
     """Judge the golden files that the branch has changed since it diverged from its base."""
     golden = read_table(branch, {})
-    return table.decide(golden.judge(read_history(branch)), golden, branch.bump.decisions)
+    return judge.decide(golden.judge(read_history(branch)), golden, branch.bump.decisions)
 
 
 def read_history(branch: BumpBranch) -> GoldenHistory:
@@ -183,7 +178,7 @@ def read_history(branch: BumpBranch) -> GoldenHistory:
 def require_known(branch: BumpBranch, decisions: Decisions) -> None:
     """Raise Refused for an entry of the decisions that names no golden file on the branch."""
     if decisions.of("accept"):
-        table.require_known(decisions, sorted(map(short_name, _golden_paths(_list_paths(branch)))))
+        judge.require_known(decisions, sorted(map(short_name, _golden_paths(_list_paths(branch)))))
 
 
 def _rejected(ci_run: ChosenRun, new: Mapping[str, str]) -> frozenset[str]:

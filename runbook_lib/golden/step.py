@@ -1,6 +1,6 @@
 """Notebook 05-golden-values: the golden values of a CI run, all or none, committed on the bump's branch.
 
-``golden.comparison`` reads them, and ``golden.table`` judges them.
+``golden.comparison`` reads them, and ``golden.judge`` judges them.
 """
 
 import itertools
@@ -11,7 +11,7 @@ from functools import partial
 from typing import ClassVar
 
 from runbook_lib import display, notebooks
-from runbook_lib.golden import comparison, questions, summary, table
+from runbook_lib.golden import comparison, judge, questions, summary
 from runbook_lib.golden.ci_runs import ChosenRun, choose_run
 from runbook_lib.golden.comparison import GoldenComparison, GoldenReadings
 from runbook_lib.golden.coverage import coverage_rows
@@ -63,7 +63,7 @@ class GoldenStep:
             done, waiting = facts.without_run("Nothing to refresh")
             return Plan(done, (facts.show(),), waiting=waiting)
         values = facts.judge()
-        table.require_met(bump.decisions, values.verdicts)
+        judge.require_met(bump.decisions, values.verdicts)
         asked, drawings = questions.questions(values)
         return Plan(
             _done(values),
@@ -98,7 +98,7 @@ def _round(values: GoldenComparison, bump: Bump) -> Round | None:
     """Return what is left of the run; None if the branch is not a bump's, or the run not the newest."""
     if not bump.tag or values.readings.ci_run.older:
         return None
-    return Round(values.undecided, bool(values.edits))
+    return Round(values.undecided(), bool(values.edits))
 
 
 def _done(values: GoldenComparison) -> Outcome:
@@ -117,8 +117,8 @@ def _waiting(values: GoldenComparison, bump: Bump) -> Outcome | None:
         return Outcome(f"waiting for a run with values: {run.source.unusable}", Next.run(notebooks.BROKEN_TESTS))
     if values.verdicts.blocked:
         return Outcome(f"waiting for a person: {_held_back(values)}", _next(values, bump))
-    if values.undecided and bump.tag:
-        names = ", ".join(values.undecided[:6])
+    if bump.tag and (undecided := values.undecided()):
+        names = ", ".join(undecided[:6])
         sentence = "waiting for a person: golden values do not explain why these failed"
         return Outcome(f"{sentence}: {names}", Next.run(notebooks.BROKEN_TESTS))
     return None
@@ -140,7 +140,7 @@ def _next(values: GoldenComparison, bump: Bump) -> Next:
     """Return how to decide: one by one, or in the file of decisions."""
     if bump.tag:  # it asks for those on broken tests too
         return Next.run(notebooks.REVIEW, "Make the decisions:")
-    name, danger, _ = next(table.held_back(values.verdicts, values.readings.table), ("", "", ""))
+    name, danger, _ = next(judge.held_back(values.verdicts, values.readings.table), ("", "", ""))
     in_file = bump.decisions.advice("accept", name, danger) if name else "quarantine the tests with 06-broken-tests"
     return Next(f"Accept them by name ({in_file}), or quarantine the test with 06-broken-tests.")
 

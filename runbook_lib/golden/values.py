@@ -156,9 +156,8 @@ def _steps(metric: str, entry: Mapping[str, Any]) -> Steps:
 
 def _unobserved(steps: Steps, values: Mapping[str, Any] | list[Any]) -> frozenset[int]:
     written = values.values() if isinstance(values, dict) else values
-    strings = [(step, value) for step, value in zip(steps, written, strict=True) if type(value) is str]
-    marks = {value for _, value in strings if value.strip().lower() == "nan"}
-    return frozenset(step for step, value in strings if value in marks)
+    pairs = zip(steps, written, strict=True)
+    return frozenset(step for step, value in pairs if type(value) is str and value.strip().lower() == "nan")
 
 
 def _step_numbers(metric: str, keys: Mapping[str, Any]) -> list[int]:

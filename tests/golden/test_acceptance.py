@@ -6,12 +6,11 @@ import pytest
 
 from runbook_lib.decisions import Decision, Decisions, Seen
 from runbook_lib.errors import Refused
-from runbook_lib.golden import table
+from runbook_lib.golden import judge
 from runbook_lib.golden.form import Judgement, ReviewReason
 from runbook_lib.golden.groups import Group
-from runbook_lib.golden.judge import Verdicts
+from runbook_lib.golden.judge import GoldenTable, Verdicts
 from runbook_lib.golden.measure import LossChange
-from runbook_lib.golden.table import GoldenTable
 from runbook_lib.text.recipes.file_names import baseline_of
 
 HELD, REFUSED, FINE = (f"moe/{name}/golden_values_dev_dgx_h100.json" for name in "abc")
@@ -33,14 +32,14 @@ def by_hand(*subjects: str, seen: Seen | None = None) -> Decisions:
 
 
 def test_only_what_is_held_back_is_accepted() -> None:
-    assert [name for name, _, _ in table.held_back(VERDICTS, TABLE)] == [GROUP.id, HELD]
-    accepted = table.decide(VERDICTS, TABLE, by_hand(HELD, REFUSED, FINE, GROUP.id))
+    assert [name for name, _, _ in judge.held_back(VERDICTS, TABLE)] == [GROUP.id, HELD]
+    accepted = judge.decide(VERDICTS, TABLE, by_hand(HELD, REFUSED, FINE, GROUP.id))
     assert [(file.verdict, file.accepted) for file in accepted.judgements] == [
         ("refresh", "right"), ("refused", ""), ("refresh", ""),
     ]  # fmt: skip
     assert [group.accepted for group in accepted.groups] == ["right"]
     assert ([each.subject for each in accepted.decided], accepted.unconfirmed) == ([GROUP.id, HELD], {})
-    assert list(table.held_back(accepted, TABLE)) == []
+    assert list(judge.held_back(accepted, TABLE)) == []
 
 
 def test_the_dangers_of_groups() -> None:
@@ -65,20 +64,20 @@ def test_a_decision_on_a_group_holds_up_to_its_shift() -> None:
 def test_an_entry_by_hand_that_can_accept_nothing_is_refused() -> None:
     for subject, says in ((REFUSED, "cannot be accepted: NaN"), ("dgx_a100/iteration-time", f"Held back: {GROUP.id}")):
         with pytest.raises(Refused, match=says):
-            table.require_met(by_hand(subject), VERDICTS)
-        table.require_met(by_hand(subject, seen=Seen("other values")), VERDICTS)
+            judge.require_met(by_hand(subject), VERDICTS)
+        judge.require_met(by_hand(subject, seen=Seen("other values")), VERDICTS)
     for subject in (HELD, FINE, GROUP.id):
-        table.require_met(by_hand(subject), VERDICTS)
+        judge.require_met(by_hand(subject), VERDICTS)
 
 
 def test_an_entry_by_hand_names_a_golden_file_of_a_test() -> None:
     baseline = baseline_of("gpt", "gpt_16b_perf")
     known = [HELD, FINE, baseline]
     for name in (HELD, baseline):
-        table.require_known(by_hand(name), known)
-    table.require_known(by_hand("moe/a/golden_values_dev_dgx_new.json"), known)  # of a new platform
-    table.require_known(by_hand(GROUP.id), known)
+        judge.require_known(by_hand(name), known)
+    judge.require_known(by_hand("moe/a/golden_values_dev_dgx_new.json"), known)  # of a new platform
+    judge.require_known(by_hand(GROUP.id), known)
     with pytest.raises(Refused, match=f"Line 3 of d.yaml .* Did you mean {HELD}"):
-        table.require_known(by_hand(HELD.replace("moe", "mo")), known)
+        judge.require_known(by_hand(HELD.replace("moe", "mo")), known)
     with pytest.raises(Refused, match="not a golden file"):
-        table.require_known(by_hand("moe/a/values.json"), known)
+        judge.require_known(by_hand("moe/a/values.json"), known)

@@ -178,13 +178,13 @@ def test_undecided_tests_block_the_push_and_a_second_run_does_nothing(at: World)
     decided = at.conditions()["decide each failed test of this run"]
     assert decided["state"] == "waits"
     assert decided["found"].startswith("waiting for 06-broken-tests: 4 failed tests of this run are undecided")
-    assert sorted(name.split("/")[0] for name in ran.values.undecided) == ["gpt", "hybrid", "mimo", "moe"]
+    assert sorted(name.split("/")[0] for name in ran.values.undecided()) == ["gpt", "hybrid", "mimo", "moe"]
     assert "push" not in at.effects()
     before = at.state()
     ran = step05(at)
     assert (at.state(), at.effects(), ran.edits) == (before, [], ())
-    assert ran.values.undecided == step05(at, mode="preview").values.undecided
-    assert len(ran.values.undecided) == 4  # the refreshed ones stay explained
+    assert ran.values.undecided() == step05(at, mode="preview").values.undecided()
+    assert len(ran.values.undecided()) == 4  # the refreshed ones stay explained
     at.open_pr()  # nor does step 3 push them
     assert "push" not in at.effects()
     assert at.head() == there
@@ -472,7 +472,7 @@ def test_a_shift_of_a_platform_waits_for_one_decision(at: World, monkeypatch: py
     assert ran.waiting == both
     assert (ran.edits, at.state()[0]) == ((), before[0])
     assert "tests slower" in at.outcome()
-    assert len(ran.values.undecided) == 8  # what waits explains no failure
+    assert len(ran.values.undecided()) == 8  # what waits explains no failure
     with pytest.raises(Refused, match="no group"):
         step05(at, accept="dgx_x100/iteration-time: all")
     told = {"accept": "dgx_h100/iteration-time: the image is slower"}
