@@ -152,7 +152,7 @@ class World:
         return str([*self.said("done"), *self.said("waiting")][-1]["sentence"])
 
     def effects(self) -> list[str]:
-        return [entry["effect"] for entry in self.said("effects")]
+        return [entry["kind"] for entry in self.said("effects")]
 
     def conditions(self) -> dict[str, dict[str, Any]]:
         """What became of each condition of the last run, by its sentence."""

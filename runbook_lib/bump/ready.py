@@ -136,7 +136,7 @@ def _reopened(requirement: Requirement, steps: Iterable[RecordedStep]) -> Requir
     The branch meets it, because nothing is committed before it is decided.
     """
     asked = [question for step in steps for question in step["decisions"]]
-    subjects = [str(each["subject"]) for each in asked if each["question"] == _ASKED.get(requirement.kind)]
+    subjects = [str(each["subject"]) for each in asked if each["kind"] == _ASKED.get(requirement.kind)]
     if not subjects:
         return requirement
     sentence = f"{join_first(subjects, 4)} {display.be(len(subjects))} to be decided."
@@ -186,7 +186,7 @@ def _not_ready(missing: Sequence[Requirement], steps: Sequence[RecordedStep]) ->
     if len(missing) == 1:  # there is room for the details of a single one; otherwise the table has them
         names += f" ({missing[0].evidence.rstrip('.')})"
     last = [step for step in steps if step["name"] in notebooks.CI_ROUND]
-    if count := sum(each["question"] != "reenable" for step in last for each in step["decisions"]):
+    if count := sum(each["kind"] != "reenable" for step in last for each in step["decisions"]):
         return Outcome(names, Next.run(notebooks.REVIEW, f"Make {display.count(count, 'decision')}:"))
     actions = [_next(step) for step in last if step["state"] == "waiting" and _next(step)]
     # Later steps resolve what CI is waiting for.  All that a person does, and the last notebook:

@@ -266,7 +266,7 @@ class Run:
             self._headed_step(failures, failures.NAME, round)
             self.step(push_round, round)
             golden, failures = replace(golden, run_id=""), replace(failures, run_id="")
-            kinds = [effect["effect"] for step in self.record.steps[before:] for effect in step["effects"]]
+            kinds = [effect["kind"] for step in self.record.steps[before:] for effect in step["effects"]]
             if "push" not in kinds and "rerun" not in kinds:
                 break
         is_planned = any(step["planned"] for step in self.record.steps)

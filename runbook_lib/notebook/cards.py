@@ -78,7 +78,7 @@ class Card:
     @property
     def id(self) -> str:
         """The kind and the subject of the question."""
-        return f"{self.question['question']}:{self.title}"
+        return f"{self.question['kind']}:{self.title}"
 
     @property
     def danger(self) -> str:
@@ -194,7 +194,7 @@ def read(bump: Path, file: Path | None = None, *, offers: bool = False) -> tuple
     known, cards = decisions.read(file or bump / run_file.DECISIONS), {}
     for run, step in newest.values():
         for question in step["decisions"]:
-            if offers or question["question"] != "reenable":
+            if offers or question["kind"] != "reenable":
                 card = make(question, bump / run["id"], known)
                 cards[card.id] = card
     return tuple(sorted(cards.values(), key=lambda card: (not card.danger, not card.facts.get("files"), card.id)))
@@ -203,7 +203,7 @@ def read(bump: Path, file: Path | None = None, *, offers: bool = False) -> tuple
 def make(question: Mapping[str, Any], folder: Path | None = None, known: Decisions | None = None) -> Card:
     """Return the card of a question; ``folder`` is that of the record with the plot, ``known`` what was decided."""
     card = Card(question, ())
-    facts, kind, plot = card.facts, str(question["question"]), str(card.facts.get("plot", ""))
+    facts, kind, plot = card.facts, str(question["kind"]), str(card.facts.get("plot", ""))
     test = card.title if kind == "broken" else str(facts.get("test", ""))
     subjects = {"broken": test, "rerun": test, "search": facts.get("search") and card.title}
     reasons = {kind: str(question.get("suggestion", "")), "search": "bisect-image is searching for the cause"}

@@ -188,11 +188,6 @@ def _close_dead(root: Path, bump: Path) -> None:
             commit(folder)
 
 
-def bump_folders(archive: Path) -> list[Path]:
-    """Return the folders of an archive that contain records."""
-    return list({file.parent.parent for form in _PLACES for file in archive.glob(f"{form}/[!.]*/{RUN}")})
-
-
 @dataclass(frozen=True)
 class BumpRecords:
     """A bump's records: the runs of the readable ones, oldest first, and the names of the unreadable ones."""
@@ -223,6 +218,14 @@ def read_records(bump: Path) -> BumpRecords:
     return BumpRecords(readable, unreadable)
 
 
+def read_all(archive: Path) -> dict[Path, BumpRecords]:
+    """Return the records of each bump by its folder, the most recently active bump first."""
+    folders = {file.parent.parent for form in _PLACES for file in archive.glob(f"{form}/[!.]*/{RUN}")}
+    records = {folder: read_records(folder) for folder in folders}
+    by_start = sorted(folders, key=lambda folder: [run["started"] for run in records[folder].readable[-1:]])
+    return {folder: records[folder] for folder in reversed(by_start)}
+
+
 def inputs_of(bump: Path | None, notebook: str = "") -> Iterator[Mapping[str, Any]]:
     """Yield the resolved inputs of a bump's readable records, newest first; with ``notebook``, of that one's."""
     for file in sorted(bump.glob(f"*-{notebook}*/{RUN}"), reverse=True) if bump else ():
@@ -233,10 +236,10 @@ def inputs_of(bump: Path | None, notebook: str = "") -> Iterator[Mapping[str, An
 def write_index(root: Path) -> None:
     """Write the page with all runs of the archive, the newest first.  Raises RunbookError."""
     with locked(RecordStore(root).folder / _LOCK):  # otherwise a slower writer could replace a newer page
-        bumps = {folder: read_records(folder).readable[::-1] for folder in bump_folders(root)}
         rows = {}
-        for folder in sorted(bumps, key=lambda folder: [run["started"] for run in bumps[folder][:1]], reverse=True):
-            pages = [folder / run["id"] / REPORT for run in bumps[folder]]
+        for folder, records in read_all(root).items():
+            pages = [folder / run["id"] / REPORT for run in records.readable]
             places = [(page if page.is_file() else page.with_name(RUN)).relative_to(root) for page in pages]
-            rows[" / ".join(folder.relative_to(root).parts)] = list(zip(places, bumps[folder], strict=True))
+            runs = list(zip(places, records.readable, strict=True))
+            rows[" / ".join(folder.relative_to(root).parts)] = runs[::-1]
         report.write_index(root / INDEX, rows)

@@ -100,8 +100,7 @@ class Recorder:
 
     def effect(self, effect: Effect) -> None:
         """Add a completed change."""
-        told = {name: getattr(effect, name) for name in ("target", "before", "after", "url")}
-        self._add("effects", {"effect": effect.kind, **told, "at": stamp(now())})
+        self._add("effects", {**vars(effect), "at": stamp(now())})
         self.save()
 
     def check(self, *checks: Check) -> None:
@@ -149,10 +148,10 @@ class Recorder:
 
     def decide(self, question: Question) -> None:
         """Add a decision that only a person can make.  Its facts are shown on its card (``cards``)."""
-        asked = {name: getattr(question, name) for name in ("subject", "why", "suggestion", "facts")}
-        if plot := question.facts.get("plot"):
-            asked["facts"] = {**question.facts, "plot": f"{self._prefix}{plot}"}
-        self._add("decisions", {"question": question.kind, **asked})
+        facts = dict(question.facts)
+        if plot := facts.get("plot"):
+            facts["plot"] = f"{self._prefix}{plot}"
+        self._add("decisions", {**vars(question), "facts": facts})
 
     def condition(self, condition: Mapping[str, object]) -> None:
         """Add a condition of a plan, with what became of it."""

@@ -148,10 +148,10 @@ def _open(run: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     """Yield the open questions; offers to switch tests on again, which no bump waits for, are only counted."""
     offers = 0
     for entry in run["decisions"]:
-        if entry.get("question") == "reenable":
+        if entry.get("kind") == "reenable":
             offers += 1
         else:
-            yield {"what": f"{entry.get('question')} {entry.get('subject')}", "why": str(entry.get("why"))}
+            yield {"what": f"{entry.get('kind')} {entry.get('subject')}", "why": str(entry.get("why"))}
     if offers:
         why = "Optional: they are switched off. 06-broken-tests lists them with their age."
         yield {"what": f"reenable {display.count(offers, 'test')}", "why": why}

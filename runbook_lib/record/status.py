@@ -9,7 +9,7 @@ from typing import Any
 from runbook_lib.display import count
 from runbook_lib.model import Next
 from runbook_lib.notebooks import BUMP, CHANGING_STEPS
-from runbook_lib.record.archive import bump_folders, read_records
+from runbook_lib.record.archive import read_all
 from runbook_lib.record.run_file import Identity, requirements
 
 Predicate = Mapping[str, Any]
@@ -31,9 +31,9 @@ class BumpStatus(Identity):
     ``ready`` if the bump notebook has found every requirement met and no step has changed anything since, else ``in
     progress``.  Without a run that applied anything it is ``previewed``, or ``not begun``.
 
-    ``active`` is the start of the last run, and ``since`` the time when ``state`` was reached.  ``links`` maps names,
-    such as ``CI run`` and ``issue #12``, to URLs.  ``record`` is the folder of the record that decides the state,
-    ``folder`` the bump's; both are absolute paths.  ``for_ci``: it waits for CI, and nobody has to do anything.
+    ``since`` is the time when ``state`` was reached.  ``links`` maps names, such as ``CI run`` and ``issue #12``, to
+    URLs.  ``record`` is the folder of the record that decides the state, ``folder`` the bump's; both are absolute
+    paths.  ``for_ci``: it waits for CI, and nobody has to do anything.
     """
 
     state: str
@@ -44,7 +44,6 @@ class BumpStatus(Identity):
     record: str
     folder: str
     links: Mapping[str, str]
-    active: str = ""
     for_ci: bool = False
 
     @property
@@ -87,7 +86,6 @@ def bump_status(folder: Path, runs: Sequence[Predicate]) -> BumpStatus | None:
         record=str(folder / run["id"]),
         folder=str(folder),
         links=_links(applied or runs),
-        active=str(runs[-1]["started"]),
         for_ci=state == "waiting" and bool(outcome.get("for_ci")),
     )
 
@@ -145,7 +143,7 @@ def _links(runs: Iterable[Predicate]) -> dict[str, str]:
     for run in runs:
         addresses |= run["links"]
         for effect in run["effects"]:
-            if effect["effect"] == "issue" and effect["url"]:
+            if effect["kind"] == "issue" and effect["url"]:
                 addresses[f"issue {effect['target']}"] = effect["url"]
     return addresses
 
@@ -179,16 +177,16 @@ def _changes(run: Predicate) -> bool:
 
 def status(root: Path) -> list[BumpStatus]:
     """Return the status of each bump in an archive, most recently active first."""
-    found = [bump_status(folder, read_records(folder).readable) for folder in bump_folders(root.absolute())]
-    return sorted(filter(None, found), key=lambda bump: bump.active, reverse=True)
+    found = [bump_status(folder, records.readable) for folder, records in read_all(root.absolute()).items()]
+    return list(filter(None, found))
 
 
 def warnings(root: Path) -> Iterator[str]:
     """Yield a sentence for each bump in an archive of which records cannot be read."""
-    for folder in bump_folders(root):
-        if unreadable := read_records(folder).unreadable:
+    for folder, records in read_all(root).items():
+        if names := records.unreadable:
             yield (
-                f"{folder.relative_to(root)}: {count(len(unreadable), 'record')} cannot be read, so its status may be "
-                f"incomplete ({', '.join(unreadable)}). Run `runbook audit verify` for details, and restore what is "
+                f"{folder.relative_to(root)}: {count(len(names), 'record')} cannot be read, so its status may be "
+                f"incomplete ({', '.join(names)}). Run `runbook audit verify` for details, and restore what is "
                 "damaged from the archive's history."
             )

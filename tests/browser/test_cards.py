@@ -21,18 +21,18 @@ def request_decisions(lab: Lab) -> None:
     asked = []
     for name in GROUPS:
         facts = {"numbers": "36 tests slower, ×1.48", "files": VALUES, "key": name}
-        asked.append({"question": "accept", "subject": name, "why": "w", "suggestion": "slower, ×1.48", "facts": facts})
+        asked.append({"kind": "accept", "subject": name, "why": "w", "suggestion": "slower, ×1.48", "facts": facts})
     for name in VALUES:
         facts = {"numbers": "iteration-time 0.4 s → 0.6 s", "test": name.rpartition("/")[0] + "@dgx_h100"}
         facts |= {"plot": "plot-1.svg", "danger": "divergence" if name == VALUES[0] else ""}
         suggestion = "" if facts["danger"] else "×1.48"
-        asked.append({"question": "accept", "subject": name, "why": "w", "suggestion": suggestion, "facts": facts})
+        asked.append({"kind": "accept", "subject": name, "why": "w", "suggestion": suggestion, "facts": facts})
     record(lab.audit, "05-golden-values", "waiting", bump=bump, decisions=asked, files={"plot-1.svg": PLOT})
     asked = []
     for name in TESTS:
         facts = {"test": name, "details": {"Class": "hang", "Advice": "Read the log."}, "lines": ["x" * 300]}
         facts["log"] = "https://example.org/log"
-        asked.append({"question": "broken", "subject": name, "why": "w", "suggestion": "it hangs", "facts": facts})
+        asked.append({"kind": "broken", "subject": name, "why": "w", "suggestion": "it hangs", "facts": facts})
     record(lab.audit, "06-broken-tests", "waiting", bump=bump, at=1, decisions=asked)
 
 

@@ -78,7 +78,7 @@ def test_the_first_step_moves_all_pins_and_the_second_finds_them(checkout: Check
     ]
     assert len(changed) == 8
     assert all(TAG in line for line in changed if line.startswith("+"))
-    assert [it["effect"] for it in step.run["effects"]] == ["branch", "commit"]
+    assert [it["kind"] for it in step.run["effects"]] == ["branch", "commit"]
     assert {it["status"] for it in step.run["checks"]} == {"passed"}
     # The work tree, with whatever a person does there, is as it was.
     assert [line for line in state(checkout) if "refs/heads" not in line] == [

@@ -194,7 +194,7 @@ def test_a_bump_is_ready_if_no_requirement_is_missing_or_unknown(
 def test_an_open_question_about_values_is_no_branch_without_open_decisions(
     tmp_path: Path, question: str, state: str
 ) -> None:
-    asked = [{"question": question, "subject": "gpt/a/x.json"}] if question else []
+    asked = [{"kind": question, "subject": "gpt/a/x.json"}] if question else []
     found = ReadyFacts((Requirement("values", "met", "None is held back."),))
     fields = finish(tmp_path, found, step("05-golden-values", "waiting", "Waiting.", decisions=asked))
     assert fields["inputs"]["requirements"][0]["state"] == state

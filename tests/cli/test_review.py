@@ -15,8 +15,8 @@ from runbook_lib.record import decisions
 FILE = "gpt/a/golden_values_dev_dgx_h100.json"
 DANGER = {"danger": "divergence", "key": "k"}
 ASKED = [
-    {"question": "accept", "subject": FILE, "why": "w", "suggestion": "", "facts": DANGER},
-    {"question": "broken", "subject": "gpt/b@dgx_h100", "why": "w", "suggestion": "it hangs"},
+    {"kind": "accept", "subject": FILE, "why": "w", "suggestion": "", "facts": DANGER},
+    {"kind": "broken", "subject": "gpt/b@dgx_h100", "why": "w", "suggestion": "it hangs"},
 ]
 
 

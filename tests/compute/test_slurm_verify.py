@@ -212,7 +212,7 @@ def test_ended_tests_can_be_submitted_once_more(world: World) -> None:
     world.go(world.plan(tests="hang,good"))
     outcomes, told = world.cancel("hang,good,drift")
     assert outcomes["hang"].job.word == "cancelled"
-    assert [effect["effect"] for effect in told["effects"]] == ["cancel"]
+    assert [effect["kind"] for effect in told["effects"]] == ["cancel"]
     outcomes, told = world.cancel("hang,good,drift")  # submits nothing
     assert (outcomes.keys(), told["effects"]) == ({"hang", "good"}, [])
     outcomes, told = world.go(world.plan(tests="good", jobs="all"), wait=True)
@@ -297,7 +297,7 @@ def test_the_notebook_continues_when_it_is_started_again(
     assert (preview[0], preview[2]) == ("previewed", [])
     assert "would submit 2 tests to Slurm: " in preview[1]
     state, _, effects = execute(mode="local")
-    assert (state, [effect["effect"] for effect in effects]) == ("waiting", ["slurm job"] * 2)
+    assert (state, [effect["kind"] for effect in effects]) == ("waiting", ["slurm job"] * 2)
     ids = {int(path.read_text()) for path in (world.folder / "results").rglob("job")}
     assert {effect["after"] for effect in effects} == ids
     state, summary, effects = execute(mode="local", wait=True)

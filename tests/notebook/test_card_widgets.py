@@ -9,7 +9,7 @@ from runbook_lib.record import decisions
 
 
 def broken(*names: str) -> tuple[Card, ...]:
-    asked = [{"question": "broken", "subject": name, "why": "It failed.", "suggestion": "it fails"} for name in names]
+    asked = [{"kind": "broken", "subject": name, "why": "It failed.", "suggestion": "it fails"} for name in names]
     return tuple(map(make, asked))
 
 
@@ -56,7 +56,7 @@ def test_a_choice_is_taken_back_or_replaced() -> None:
 
 
 def test_a_hold_stays_until_somebody_decides_otherwise() -> None:
-    asked = {"question": "accept", "subject": "gpt/a/golden_values_dev_dgx_h100.json", "why": "It moved."}
+    asked = {"kind": "accept", "subject": "gpt/a/golden_values_dev_dgx_h100.json", "why": "It moved."}
     card = make(asked)
     held = replace(card, held="ask the owners")
     view = offered(held)

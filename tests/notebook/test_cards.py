@@ -16,13 +16,13 @@ TEST = "gpt/a@dgx_h100"
 
 
 def question(kind: str = "accept", subject: str = FILE, suggestion: str = "", **facts: Any) -> dict[str, Any]:
-    return {"question": kind, "subject": subject, "why": "because", "suggestion": suggestion, "facts": facts}
+    return {"kind": kind, "subject": subject, "why": "because", "suggestion": suggestion, "facts": facts}
 
 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"question": "accept", "subject": FILE, "why": "w"}, [("accept", "accept", FILE), ("hold", "hold", FILE)]),
+        ({"kind": "accept", "subject": FILE, "why": "w"}, [("accept", "accept", FILE), ("hold", "hold", FILE)]),
         (
             question(test=TEST),
             [("accept", "accept", FILE), ("broken", "broken", TEST), ("rerun", "rerun", TEST), ("hold", "hold", FILE)],

@@ -97,7 +97,7 @@ def test_a_late_click_applies_nothing_that_was_not_shown(world: PracticeWorld) -
 def test_a_preview_waits_for_the_complete_answer_of_a_card_which_belongs_to_one_image(world: PracticeWorld) -> None:
     form = create("05-golden-values", tag=TAG)
     name = "a/b/golden_values_x.json"
-    asked = {"question": "accept", "subject": name, "why": "", "facts": {"danger": "divergence"}}
+    asked = {"kind": "accept", "subject": name, "why": "", "facts": {"danger": "divergence"}}
     form.cards.offer([make(asked)], keep=True)
     card = press(form, f"accept:{name}", "accept")
     card.reason.value = "ok"

@@ -40,7 +40,7 @@ def test_a_red_unit_test_hides_the_functional_ones_until_it_is_decided(at: World
     assert HIDDEN in at.outcome()
     assert failures(at) == {"tests/unit_tests/models/ - latest": "unit tests"}
     assert at.said("waiting")[-1]["sentence"].startswith("waiting for a person: 1 failed job to decide")
-    asked = [entry["subject"] for entry in at.said("decisions") if entry["question"] == "broken"]
+    asked = [entry["subject"] for entry in at.said("decisions") if entry["kind"] == "broken"]
     assert asked == [f"{UNIT}::TestPractice::test_shapes"]
     before = (at.checkout.path / UNIT).read_text()
     failures(at, broken=f"{asked[0]}: wrong with this image")

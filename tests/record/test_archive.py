@@ -20,7 +20,7 @@ from runbook_lib.record.store import RecordStore, verify
 from runbook_lib.world.machine import provenance
 
 #: What a run has told its record, up to its end.
-PUSHED = {"effects": [{"effect": "push"}]}
+PUSHED = {"effects": [{"kind": "push"}]}
 ENDED = {**PUSHED, "state": "done", "outcome": {"sentence": "Pushed.", "next": {}}}
 
 
@@ -37,7 +37,7 @@ def test_a_record_from_its_beginning_to_its_commit(tmp_path: Path, monkeypatch: 
     (folder / "table.csv").write_text("a\n1\n")
     assert (root.stat().st_mode & 0o777, folder.parent) == (0o700, root / "o-r/main/dev-26.04-py3")
     (open_run,) = archive.read_records(folder.parent).readable
-    assert (open_run["state"], open_run["effects"]) == ("running", [{"effect": "push"}])
+    assert (open_run["state"], open_run["effects"]) == ("running", [{"kind": "push"}])
     edit(folder / "run.json", lambda run: run.update(ENDED))
     archive.close(folder)
     archive.commit(folder)

@@ -77,7 +77,7 @@ def test_what_a_run_tells_is_on_the_disk(tmp_path: Path) -> None:
         "inputs": {"digest": "sha256:1", "platforms": ["a", "b"], "base_commit": "c0ffee"},
         "effects": [
             {
-                "effect": "push",
+                "kind": "push",
                 "target": "fork/bump",
                 "before": None,
                 "after": "c0ffee",
@@ -93,7 +93,7 @@ def test_what_a_run_tells_is_on_the_disk(tmp_path: Path) -> None:
         "links": {"PR": "https://github.com/o/r/pull/1"},
         "planned": [{"sentence": "change 4 lines", "publish": False}, {"sentence": "push them", "publish": True}],
         "decisions": [
-            {"question": "broken", "subject": "a/b@h100", "why": "it hangs", "suggestion": "a hang", "facts": {}}
+            {"kind": "broken", "subject": "a/b@h100", "why": "it hangs", "suggestion": "a hang", "facts": {}}
         ],
         "diffs": [],
         "conditions": [],

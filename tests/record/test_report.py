@@ -24,7 +24,7 @@ RUN = {
         {"exception": "unverified-tag", "reason": "no access", "by": "Bob", "at": "2026-04-01T00:03:00Z"},
         {"exception": "accept gpt.json", "danger": "slower", "reason": "new cuBLAS", "by": "Cy", "at": "2026-04-01"},
     ],
-    "decisions": [{"question": "accept", "subject": "gpt.json", "why": "slower by 4 %"}],
+    "decisions": [{"kind": "accept", "subject": "gpt.json", "why": "slower by 4 %"}],
     "warnings": ["Disk is nearly full."],
 }  # fmt: skip
 

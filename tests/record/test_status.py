@@ -10,7 +10,7 @@ from runbook_lib.record.status import BumpStatus, status
 
 STEPS = ("00-preflight", "01-github-pin", "02-gitlab-pin", "03-open-pr", "04-run-ci", "05-golden-values",
          "06-broken-tests", "07-sync-check")  # fmt: skip
-EDIT = {"effects": [{"effect": "edit", "target": "a.yml", "before": None, "after": "sha256:1"}]}
+EDIT = {"effects": [{"kind": "edit", "target": "a.yml", "before": None, "after": "sha256:1"}]}
 FAILED = {**EDIT, "state": "failed"}
 #: Notebook, whether it is a step of the last run of the whole runbook, and what else its record says.
 Told = tuple[str, bool, dict[str, Any]]
@@ -148,7 +148,7 @@ def test_a_running_bump_names_its_current_step(tmp_path: Path, steps: list[str],
     record(tmp_path, "bump", "running", steps=told)
     (found,) = status(tmp_path)
     start = "2026-04-01T00:00:00.000Z"
-    assert (found.state, found.step, found.since, found.active) == ("running", step, start, start)
+    assert (found.state, found.step, found.since) == ("running", step, start)
 
 
 @pytest.mark.parametrize("state", ["failed", "interrupted", "running", "previewed"])
@@ -161,7 +161,7 @@ def test_a_preview_does_not_change_the_status(tmp_path: Path, state: str) -> Non
 
 def test_status_links_pull_request_ci_run_and_issues(tmp_path: Path) -> None:
     record(tmp_path, "bump", "done", at=1, links={"pull request": "https://x/1", "CI run": "https://x/old"})
-    issue = {"effect": "issue", "target": "#12", "before": None, "after": "It hangs", "url": "https://x/12"}
+    issue = {"kind": "issue", "target": "#12", "before": None, "after": "It hangs", "url": "https://x/12"}
     record(tmp_path, "04-run-ci", "waiting", "CI.", at=5, links={"CI run": "https://x/new"}, effects=[issue])
     (found,) = status(tmp_path)
     assert found.links == {"pull request": "https://x/1", "CI run": "https://x/new", "issue #12": "https://x/12"}

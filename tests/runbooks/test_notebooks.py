@@ -165,7 +165,7 @@ def test_the_complete_loop_to_ready_to_merge(world: PracticeWorld) -> None:
     assert first.summary.startswith("not ready to merge; missing: a green CI run of the head commit, ")
     assert first.next.endswith(f"runbook review {TAG}")
     bump = first.run
-    kinds = {effect["effect"] for effect in bump["effects"]}
+    kinds = {effect["kind"] for effect in bump["effects"]}
     assert {"branch", "commit", "push", "pull request", "label", "comment"} <= kinds
     assert (bump["mode"], [*dict.fromkeys(step["name"] for step in bump["steps"])]) == ("publish", STEPS)
     told = written(world.home.parent / "decisions.yaml", accept=ACCEPT, broken=BROKEN, confirm="divergence")

@@ -198,7 +198,7 @@ def test_a_persons_own_commit_waits_for_its_confirmation(opened: World) -> None:
         opened.open_pr(mode=mode)
         assert "notes" in (opened.steps[-1].folder / "change.diff").read_text()  # type: ignore[operator]
         assert "push" not in opened.effects()
-        asked = [(it["question"], it["subject"]) for it in opened.said("decisions")]
+        asked = [(it["kind"], it["subject"]) for it in opened.said("decisions")]
         assert asked == [("allow", f"{FOREIGN}:{git(path, 'rev-parse', 'HEAD')}")]
     assert opened.head() == before
     opened.open_pr(allow=f"{FOREIGN}:{git(path, 'rev-parse', 'HEAD')}")

@@ -75,7 +75,7 @@ def a_run(text: str) -> dict[str, Any]:
         "inputs": named("digest", "head_commit") | {"requirements": [named("name", "evidence") | {"state": "missing"}]},
         "links": named("PR"), "warnings": [*named("warning").values()],
         "exceptions": [named("exception", "reason", "by", "at", "danger")],
-        "decisions": [named("question", "subject", "why")],
+        "decisions": [named("kind", "subject", "why")],
         "outcome": named("sentence") | {"next": named("because")},
     }  # fmt: skip
 

@@ -157,7 +157,7 @@ def test_a_test_that_fails_on_the_base_branch_too_is_not_blamed_on_the_image(at:
     assert states == {f"gpt/{HANG}@dgx_h100": "new", f"moe/{MEMORY}@dgx_h100": "failing"}
     assert f"tracked by #{tracked.number} {tracked.url}" in shown(at, facts)
     decisions = {entry["subject"]: entry for entry in at.said("decisions")}
-    assert at.said("decisions")[-1]["question"] == "reenable"  # a test that is quarantined on the base branch
+    assert at.said("decisions")[-1]["kind"] == "reenable"  # a test that is quarantined on the base branch
     memory = decisions[f"moe/{MEMORY}@dgx_h100"]
     assert memory["why"].startswith("The new image did not break it: already failing on main:")
     assert memory["suggestion"] == "already failing on main"

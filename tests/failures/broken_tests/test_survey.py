@@ -42,7 +42,7 @@ def test_a_bump_lists_quarantined_tests_and_offers_to_try_them(untracked: World)
     newest = quarantined.tests[-1]
     assert (newest.row.case, newest.issue, newest.commit) == (CASE, None, head)
     assert newest.age.startswith("0 days, since ")
-    decisions = {(entry["question"], entry["subject"]): entry for entry in untracked.said("decisions")}
+    decisions = {(entry["kind"], entry["subject"]): entry for entry in untracked.said("decisions")}
     assert len(decisions) == len(quarantined.tests) == 2
     offer = decisions["reenable", f"gpt/{CASE}@dgx_h100"]
     assert (offer["suggestion"], "without an issue" in offer["why"]) == ("try it on 26.04-py3", True)
@@ -53,7 +53,7 @@ def test_without_a_decision_and_in_a_preview_nothing_changes(untracked: World) -
     before = untracked.state()
     run_survey(untracked)
     assert untracked.outcome() == "No tag was given: 2 quarantined rows on main, 1 without an issue."
-    asked = {entry["question"]: entry["subject"] for entry in untracked.said("decisions")}
+    asked = {entry["kind"]: entry["subject"] for entry in untracked.said("decisions")}
     assert asked["broken"] == f"gpt/{CASE}@dgx_h100"
     run_survey(untracked, broken=f"{CASE}@dgx_h100: it hangs", mode="preview")
     assert (untracked.state(), untracked.effects()) == (before, [])
