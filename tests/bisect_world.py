@@ -13,9 +13,8 @@ from typing import Any
 
 import slurm_repository
 
-from runbook_lib.bisect.facts import SearchFacts, read_search, reread
-from runbook_lib.bisect.request import BisectRequest, parse
-from runbook_lib.bisect.step import BisectImage
+from runbook_lib.bisect.places import BisectRequest, parse
+from runbook_lib.bisect.step import BisectImage, SearchFacts, read_search, reread
 from runbook_lib.bump.run import carry_out
 from runbook_lib.compute.slurm.site import Session, Site
 from runbook_lib.pins.bump import Bump
@@ -62,7 +61,6 @@ class World:
             "good": "26.03-py3", "test": f"bash {self.folder}/test.sh {{tag}} {{restored}}", "metric": "value higher",
         }  # fmt: skip
         request = parse(bump, site or self.site, **{**given, **changes})
-        assert request is not None
         return read_search(bump_branch.find(self.checkout, bump, SERVICES), request)
 
     @property
@@ -107,6 +105,4 @@ def read_offer(text: str) -> BisectRequest:
     assert set(words[3::3]) == {"-r"}
     assert given.keys() <= {parameter.name for parameter in notebook.parameters}
     assert given.pop("site") == "SITE.yaml"
-    request = parse(Bump.parse(tag=given.pop("tag"), mode=given.pop("mode")), Site("/r"), **given)
-    assert request is not None
-    return request
+    return parse(Bump.parse(tag=given.pop("tag"), mode=given.pop("mode")), Site("/r"), **given)

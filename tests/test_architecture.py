@@ -82,7 +82,7 @@ BOUNDED = (
 #: Modules that read what this library, or the person who runs it, has written.
 OWN = (
     "world/github/client.py", "text/user_file.py", "golden/measure.py",
-    "golden/history.py", "record/recorder.py", "bisect/facts.py", "notebook/form_views.py",
+    "golden/history.py", "record/recorder.py", "bisect/step.py", "notebook/form_views.py",
     "practice/forge.py", "practice/values.py", "practice/store.py", "practice/second_ci.py",
 )  # fmt: skip
 

@@ -55,12 +55,10 @@ class Overlay:
         """The name of its folder, different for each requirement."""
         return f"{self.name}-{hashlib.sha256(self.requirement.encode()).hexdigest()[:8]}"
 
-    def is_restored(self, version: str) -> bool:
-        """Return True if this version, as the container reported it, is the old one."""
-        reported, old = version_numbers(version), version_numbers(self.old)
-        if self.numbers == 0 or not old:
-            return bool(version)
-        return reported[: self.numbers] == old[: self.numbers]
+    @property
+    def release(self) -> str:
+        """The first numbers of the old version, which the container must report; empty if any version will do."""
+        return ".".join(map(str, version_numbers(self.old)[: self.numbers]))
 
     def dockerfile_lines(self) -> list[str]:
         """Return the instructions that put the old version into an image built on the new one."""
@@ -97,7 +95,7 @@ def plan_overlays(changes: Iterable[Component], named: Mapping[str, str]) -> tup
         if reason := _obstacle(row, component, cuda):
             suspects.append(_suspect(component, reason))
         else:
-            overlays[row["name"]] = _overlay(row, component, cuda.new)
+            overlays[row["name"]] = _overlay(row, component, _major(cuda.new))
     left = [component for component in components.values() if component.old != component.new]
     return overlays, suspects + [_suspect(component, "it cannot be swapped") for component in left]
 
@@ -110,8 +108,7 @@ def _obstacle(row: Mapping[str, Any], component: Component, cuda: Component) -> 
     """Return why a component cannot be swapped; empty if it can."""
     if not component.old:
         return "the old image does not name its version"
-    majors = {version_numbers(version)[:1] for version in (cuda.old, cuda.new)}
-    if row.get("same_cuda") and len(majors) > 1:
+    if row.get("same_cuda") and _major(cuda.old) != _major(cuda.new):
         return "its library is different for each major version of CUDA"
     old, new = (version_numbers(version)[: row.get("numbers", 0)] for version in (component.old, component.new))
     if old and old == new:
@@ -126,12 +123,12 @@ def _major(version: str) -> str:
 
 
 def _overlay(row: Mapping[str, Any], component: Component, cuda: str) -> Overlay:
-    wheel = row["wheel"].get(_major(cuda)) or row["wheel"]["any"]
+    wheel = row["wheel"].get(cuda) or row["wheel"]["any"]
     numbers = list(map(str, version_numbers(component.old)))
     values = {"version": component.old, "release": ".".join(numbers), "minor": ".".join(numbers[:2])}
     requirement = re.sub(r"\{(version|release|minor)\}", lambda match: values[match[1]], wheel)
     module = row.get("module", "")
-    report = row.get("report", _MODULE_VERSION).replace("{cuda}", _major(cuda)).replace("{module}", module)
+    report = row.get("report", _MODULE_VERSION).replace("{cuda}", cuda).replace("{module}", module)
     return Overlay(
         row["name"], component.old, component.new, requirement, report, row.get("numbers", 0), module,
         tuple(row.get("variables", ())),
@@ -145,11 +142,10 @@ def script(overlay: Overlay | None, folder: Path) -> str:
     """
     lines = [f'echo "{STARTED} ${{SLURM_JOB_NODELIST:-$(hostname)}}"']
     if overlay:
-        numbers = ".".join(map(str, version_numbers(overlay.old)[: overlay.numbers]))
         lines += [
             files(__package__).joinpath("overlays.sh").read_text("utf-8"),
             shlex.join(["restore", str(folder / "overlays"), overlay.folder, overlay.requirement, *overlay.variables]),
-            shlex.join(["report", overlay.name, overlay.report, numbers]),
+            shlex.join(["report", overlay.name, overlay.report, overlay.release]),
         ]
     return "\n".join(lines) + "\n"
 
@@ -162,6 +158,6 @@ def invalidity(overlay: Overlay, output: Iterable[str]) -> str:
             return match[1]
         if (match := _REPORT.match(line)) and match[1] == overlay.name:
             reported = match[2]
-    if overlay.is_restored(reported):
+    if reported and (not overlay.release or f"{reported}.".startswith(f"{overlay.release}.")):
         return ""
     return f"{overlay.name} reports {reported or 'no version'} in the container, not {overlay.old}"

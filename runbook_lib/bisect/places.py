@@ -1,16 +1,19 @@
-"""The places where a run happens, and its verdict: this machine, with a user's command; a cluster.
+"""What a search measures, the places of its runs, and what a run counts for.
 
-A started run continues if this process is killed, and is found again: here by its claim and its lock, on a cluster by
-the name of its job.
+A command that takes the image runs on this machine, all else on a cluster.  A started run continues if this process is
+killed, and is found again: here by its claim and its lock, on a cluster by the name of its job.
 """
 
 import fcntl
+import hashlib
+import json
 import math
 import os
 import re
 import shlex
 import statistics
 import subprocess
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,16 +22,108 @@ from pathlib import Path
 
 from runbook_lib.bisect import overlays
 from runbook_lib.bisect.overlays import INVALID, Overlay
-from runbook_lib.bisect.request import BisectRequest
-from runbook_lib.bisect.search import Trial
+from runbook_lib.bisect.search import MAX_RUNS, Trial
 from runbook_lib.compute.slurm import jobs
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.selection import SelectedTest
+from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.work_image import WorkImage
-from runbook_lib.errors import Unreachable
+from runbook_lib.errors import Refused, Unreachable
 from runbook_lib.golden import values as golden_values
+from runbook_lib.images.reference import Tag
+from runbook_lib.pins.bump import Bump
 from runbook_lib.world.machine.files import make_folder, write
 from runbook_lib.world.machine.subprocess_lines import user_environment
+
+_RECIPE_TEST = re.compile(r"[\w.-]+/[\w.-]+@[\w.-]+")
+#: The exit status, which an empty text means too, or a metric and which of its values are better.
+_METRIC = re.compile(r"(?:exit)?|(?!exit )(\S+) (higher|lower)")
+#: The prefix of a simulated test in practice; its name follows.
+_PRACTICE = "practice "
+#: Minutes of a run, unless the site file has a time limit.
+_MINUTES = 30
+_NO_PLACE = (
+    "A test or a command runs on the cluster of the site file, which has no results: a folder visible to all nodes. A "
+    'command that runs here names its image, such as: docker run --rm --gpus all -v "$PWD:$PWD" -w "$PWD" {image} '
+    "bash -c '. {overlay} && pytest tests/unit_tests'"
+)
+
+
+@dataclass(frozen=True)
+class BisectRequest:
+    """A search from the ``good`` to the ``bad`` tag, of at most ``runs`` runs.
+
+    ``subject`` is what is measured: a recipe's test, or a command.  ``metric`` is ``exit``, ``value`` (the last number
+    that the command prints), or a metric of the test's golden values.  ``site`` has the time limit, GPUs and images.
+    """
+
+    good: Tag
+    bad: Tag
+    subject: str
+    metric: str
+    higher_is_better: bool
+    runs: int
+    site: Site
+
+    @property
+    def is_test(self) -> bool:
+        """True for a recipe's test, which has golden values."""
+        return _RECIPE_TEST.fullmatch(self.subject) is not None
+
+    @property
+    def here(self) -> bool:
+        """True for a command that takes the image, and runs on this machine; all else runs on the cluster."""
+        return "{image}" in self.subject or "{tag}" in self.subject
+
+    @property
+    def minutes(self) -> int:
+        """The time limit of a run."""
+        return self.site.session.minutes or _MINUTES
+
+    @property
+    def measured(self) -> str:
+        """The values of its runs, in words."""
+        if self.metric == "exit":
+            return "passed (1) or failed (0)"
+        return f"{self.metric}, {'higher' if self.higher_is_better else 'lower'} is better"
+
+    @property
+    def key(self) -> str:
+        """A name for this search, whatever its budget: the same parameters continue it."""
+        facts = [str(self.good), str(self.bad), self.subject, self.metric, self.site.search_image]
+        facts += [f"{name}={version}" for name, version in self.site.components.items()]
+        return hashlib.sha256(json.dumps([*facts, self.higher_is_better]).encode()).hexdigest()[:12]
+
+
+def parse(
+    bump: Bump, site: Site, good: str, test: str, metric: str = "exit", budget: str = "40", *, practice: bool = False
+) -> BisectRequest:
+    """Return the search that the parameters describe.  Raises RunbookError, mostly Refused."""
+    family = bump.repository.sites.family
+    if not bump.tag:
+        raise Refused("A search needs two tags: good, the newest that works, and tag, one that does not.")
+    first, last = family.read(good), family.read(str(bump.tag))
+    if not first.is_older(last):
+        raise Refused(f"good={first} must be older than tag={last}, and of the same kind. Swap or correct them.")
+    subject = test.strip()
+    if not subject:
+        raise Refused("Name a recipe's test as model/case@platform, or the command to run in each image.")
+    if practice and subject.startswith(_PRACTICE):
+        program = f"{shlex.quote(sys.executable)} -m runbook_lib.practice.workload"
+        subject = f"{program} {subject.removeprefix(_PRACTICE)} {{tag}} {{restored}}"
+    if not re.fullmatch(r"[0-9]{1,4}", budget) or not 4 <= int(budget) <= MAX_RUNS:
+        raise Refused(f"budget={budget!r} is not a number of runs from 4 to {MAX_RUNS}, such as 40.")
+    measured = _METRIC.fullmatch(metric.strip())
+    if measured is None or not (measured[1] in (None, "value") or _RECIPE_TEST.fullmatch(subject)):
+        raise Refused(
+            f"metric={metric!r} is not exit, value lower or value higher; nor, for a recipe's test, a golden metric "
+            "and which of its values are better, such as iteration-time lower."
+        )
+    request = BisectRequest(first, last, subject, measured[1] or "exit", measured[2] != "lower", int(budget), site)
+    if not (request.here or site.results):
+        raise Refused(_NO_PLACE)
+    return request
+
 
 _CANNOT_TELL = 125  # the exit status of docker and podman without a container, and of `git bisect run` for skip
 _MAX_OUTPUT, _LONGEST = 4_000_000, 40  # bytes from the end of an output, characters of a number
@@ -139,8 +234,8 @@ def judge(request: BisectRequest, run: Trial, overlay: Overlay | None, folder: P
 
     ``folder`` has what it wrote; ``problem`` is why it has no value, if its place knows that.
     """
-    status, output = jobs.number_in(folder / "ended"), _lines(folder / "node-0.out.log")
-    error = " ".join(_lines(folder / "node-0.err.log")[-1:])[:200]
+    status, output = jobs.number_in(folder / "ended"), jobs.last_lines(folder / "node-0.out.log", _MAX_OUTPUT)
+    error = " ".join(jobs.last_lines(folder / "node-0.err.log")[-1:])[:200]
     nodes = [line.removeprefix(overlays.STARTED).strip() for line in output if line.startswith(overlays.STARTED)]
     if not (problem or nodes) and (not request.here or "{overlay}" in request.subject):
         problem = f"the container was not started (exit status {status}): {error}"
@@ -153,23 +248,15 @@ def judge(request: BisectRequest, run: Trial, overlay: Overlay | None, folder: P
     # A test whose golden values drifted fails, but has measured values anyway.
     if not problem and status and request.metric == "value":
         problem = f"it failed with exit status {status}, without producing a value: {error}".removesuffix(": ")
-    if problem:
-        return replace(run, outcome="lost", reason=problem)
-    if request.metric == "exit":
-        return replace(run, outcome="value", value=float(status == 0))
-    is_printed = request.metric == "value"
-    value = _last_number(output) if is_printed else _golden_value(folder, request.metric)
-    if value is None:
-        reason = "no line of its output ends with a number"
-        if not is_printed:
-            reason = f"none of its golden files has {request.metric}"
-        return replace(run, outcome="lost", reason=reason)
+    value: float | None
+    value, missing = float(status == 0), ""
+    if request.metric == "value":
+        value, missing = _last_number(output), "no line of its output ends with a number"
+    elif request.metric != "exit":
+        value, missing = _golden_value(folder, request.metric), f"none of its golden files has {request.metric}"
+    if problem or value is None:
+        return replace(run, outcome="lost", reason=problem or missing)
     return replace(run, outcome="value", value=value)
-
-
-def _lines(path: Path) -> list[str]:
-    """Return the lines at the end of a file; none if it cannot be read."""
-    return jobs.log_tail(path, _MAX_OUTPUT).decode("utf-8", "replace").splitlines()
 
 
 def _last_number(output: list[str]) -> float | None:

@@ -9,7 +9,7 @@ hypothesis is judged with the uncertainty that few runs leave.  ``docs/bisect.md
 """
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -124,31 +124,31 @@ class _Belief:
 
 
 class _Data:
-    """The runs of a ledger, with values of which higher is better."""
+    """The values of a ledger's runs by point, of which higher is better, and the points that cannot be judged."""
 
     def __init__(self, problem: Problem, ledger: Sequence[Trial]) -> None:
         self.problem = problem
-        sign = 1 if problem.higher_is_better else -1
-        self.runs = [(run.point, sign * run.value) for run in ledger if run.value is not None]
+        self.values = defaultdict[Point, list[float]](list)
+        for run in ledger:
+            if run.value is not None:
+                self.values[run.point].append(run.value if problem.higher_is_better else -run.value)
         self.lost = Counter(run.point for run in ledger if run.outcome == "lost")
         self.invalid = {run.point for run in ledger if run.outcome == "invalid"}
         self.invalid |= {point for point in self.lost if point.restored and self.lost[point] >= _MAX_LOST}
 
     def count(self, point: Point) -> int:
         """Return the number of valid runs of a point."""
-        return sum(at == point for at, _ in self.runs)
-
-    def mean(self, point: Point) -> float:
-        """Return the mean value of a point that was run."""
-        return float(np.mean([value for at, value in self.runs if at == point]))
+        return len(self.values[point])
 
     def believe(self, hypotheses: Sequence[_Hypothesis], points: Sequence[Point]) -> _Belief:
         """Weigh hypotheses by the runs of these points."""
-        index = {point: column for column, point in enumerate(points)}
-        used = [(index[at], value) for at, value in self.runs if at in index]
+        values, columns = list[float](), list[int]()
+        for column, point in enumerate(points):
+            values += self.values[point]
+            columns += [column] * self.count(point)
         good = np.array([[point in hypothesis.good for point in points] for hypothesis in hypotheses])
-        scale = self.mean(Point(self.problem.tags[0])) or max(abs(value) for _, value in self.runs) or 1.0
-        evidence = log_evidence([value for _, value in used], good[:, [column for column, _ in used]], scale)
+        scale = float(np.mean(self.values[Point(self.problem.tags[0])])) or max(map(abs, values)) or 1.0
+        evidence = log_evidence(values, good[:, columns], scale)
         probabilities = posterior(np.log([hypothesis.prior for hypothesis in hypotheses]), evidence)
         best, chances = int(probabilities.argmax()), map(float, probabilities @ good)
         return _Belief(hypotheses[best], float(probabilities[best]), dict(zip(points, chances, strict=True)))
@@ -173,14 +173,12 @@ def advance(problem: Problem, ledger: Sequence[Trial]) -> Point | Conclusion:
 def _reproduce(data: _Data) -> Point | Conclusion | None:
     """Return the next run of an end until both ends certainly differ; None once they do."""
     good, bad = Point(data.problem.tags[0]), Point(data.problem.tags[-1])
-    if broken := data.invalid & {good, bad}:
-        return Conclusion("undecided", f"The image {min(broken).tag} could not be run.")
     fewest = min((bad, good), key=data.count)
     if data.count(fewest) < _FIRST_RUNS:
         return fewest
     differ, same = _Hypothesis((), frozenset({good}), 0.9), _Hypothesis((), frozenset({good, bad}), 0.1)
     chance = 1 - data.believe([differ, same], [good, bad]).chances[bad]
-    if chance >= CERTAIN and data.mean(bad) < data.mean(good):
+    if chance >= CERTAIN and np.mean(data.values[bad]) < np.mean(data.values[good]):
         return None
     if 1 - chance >= CERTAIN or (chance >= CERTAIN and data.count(fewest) > _FIRST_RUNS):
         return Conclusion("not reproduced", f"{bad.tag} is not worse than {good.tag} here.", max(chance, 1 - chance))

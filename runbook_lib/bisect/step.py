@@ -1,25 +1,191 @@
-"""Notebook bisect-image: run after run until there is a result, each recorded in the ledger before and after.
+"""Notebook bisect-image: run after run until there is a result.
 
-The result is the conclusion with its probability, a plot, the fix, and a text for upstream.
+The search is a function of its ledger, a file that has each run before it is started, and its outcome after it has
+ended, so it always continues in the same way.  The file has the images with their versions too, so that a tag moved in
+the meantime changes nothing.  The result is the conclusion with its probability, a plot, the fix, and a text for
+upstream.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 
 from runbook_lib import display, notebooks
-from runbook_lib.bisect import facts as searches
-from runbook_lib.bisect.facts import SearchFacts
-from runbook_lib.bisect.places import SlurmPlace
-from runbook_lib.bisect.request import parse
-from runbook_lib.bisect.search import Conclusion, Point, Trial
+from runbook_lib.bisect.overlays import Overlay, plan_overlays
+from runbook_lib.bisect.places import BisectRequest, LocalPlace, SlurmPlace, parse
+from runbook_lib.bisect.search import Conclusion, Point, Problem, Trial, advance
+from runbook_lib.compute.slurm.client import Slurm
+from runbook_lib.compute.slurm.selection import SelectedTest, read_commit_tests
 from runbook_lib.compute.slurm.site import read_site
+from runbook_lib.compute.workloads import Workload
+from runbook_lib.errors import CannotTell, Refused
 from runbook_lib.golden import plots
+from runbook_lib.images.compare import Component, versions
+from runbook_lib.images.reference import ImageRef
 from runbook_lib.model import Check, Effect, Evidence, Next, Outcome, Plan
 from runbook_lib.pins.bump import Bump
-from runbook_lib.text.markdown import code
+from runbook_lib.text.markdown import render
 from runbook_lib.world import bump_branch
+from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.machine import files
 from runbook_lib.world.ports import World
+
+#: Seconds that a run may take to end after its limit.
+_ENDING = 60
+
+
+@dataclass(frozen=True)
+class RunLedger:
+    """A search's ledger.  ``images`` are references and ``versions`` those of components, by tag from good to bad."""
+
+    path: Path
+    images: Mapping[str, str]
+    versions: Mapping[str, Mapping[str, str]]
+    runs: list[Trial] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, path: Path) -> "RunLedger | None":
+        """Return the ledger in a file, None if there is none.  Raises CannotTell if it cannot be read."""
+        try:
+            data = json.loads(path.read_text("utf-8"))
+            runs = [Trial(**{**run, "point": Point(**run["point"])}) for run in data["runs"]]
+            return cls(path, dict(data["images"]), dict(data["versions"]), runs)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CannotTell(
+                f"{path} cannot be read ({type(error).__name__}: {error}). It lists the runs of this search: "
+                "restore it, or choose another results folder."
+            ) from error
+
+    @property
+    def text(self) -> str:
+        """The file's text."""
+        data = {"images": self.images, "versions": self.versions, "runs": list(map(asdict, self.runs))}
+        return json.dumps(data, indent=1)
+
+    def write(self, run: Trial) -> None:
+        """Write the file with this run added or changed, and wait until it is on disk."""
+        self.runs[run.number - 1 :] = [run]
+        files.write(self.path, self.text)
+
+
+@dataclass(frozen=True)
+class SearchFacts:
+    """A search, whose ``place`` has the ledger and the results."""
+
+    branch: BumpBranch
+    request: BisectRequest
+    place: LocalPlace | SlurmPlace
+    ledger: RunLedger
+
+    def swappable(self, tag: str) -> tuple[dict[str, Overlay], list[str]]:
+        """Return overlays, by component, for what changed from the tag before to this one, and what has none."""
+        tags = list(self.ledger.images)
+        old, new = self.ledger.versions[tags[tags.index(tag) - 1]], self.ledger.versions[tag]
+        return plan_overlays([Component(name, old[name], new[name]) for name in new], self.request.site.components)
+
+    def overlay_of(self, run: Trial) -> Overlay | None:
+        """Return the overlay of a run, None if it is of the plain image."""
+        return self.swappable(run.point.tag)[0][run.point.restored] if run.point.restored else None
+
+    def next(self) -> Trial | Conclusion:
+        """Return the run that has not ended, else the next one, or the conclusion."""
+        runs, images = self.ledger.runs, self.ledger.images
+        if runs and not runs[-1].outcome:
+            return runs[-1]
+        tags = tuple(images)
+        components = {tag: tuple(self.swappable(tag)[0]) for tag in tags[1:]}
+        answer = advance(Problem(tags, components, self.request.higher_is_better, self.request.runs), runs)
+        if isinstance(answer, Conclusion):
+            return answer
+        return Trial(answer, number=len(runs) + 1, image=images[answer.tag])
+
+    def show(self) -> display.View:
+        """Show the images, the maximum cost, and the next run with its script."""
+        request, ledger, following = self.request, self.ledger, self.next()
+        left = max(0, request.runs - len(ledger.runs))
+        hours = left * (request.minutes * 60 + _ENDING) / 3600
+        cost = {"max._runs": left, "max._hours": f"{hours:.1f}"}
+        if self.place.gpus:
+            cost["max._GPU_hours"] = f"{self.place.gpus * hours:.1f}"
+        shown = display.facts(
+            what=request.subject, metric=request.measured,
+            where="here" if request.here else "on the cluster", results=ledger.path.parent, **cost,
+        )  # fmt: skip
+        shown += display.table([{"tag": tag, "image": image} for tag, image in ledger.images.items()])
+        if isinstance(following, Conclusion):
+            return shown + display.note("The search is over: no more runs are needed.")
+        if overlay := self.overlay_of(following):
+            columns = {"component": "name", "old": "old", "new": "new", "put_in": "requirement"}
+            shown += display.table(display.rows([overlay], **columns))
+        command = self.place.command(following, overlay)
+        return shown + display.code(command, title=f"Run {following.number}: {following.point}")
+
+
+def read_search(branch: BumpBranch, request: BisectRequest) -> SearchFacts:
+    """Return the state of a search.
+
+    Raises Refused for a search that is impossible, or impossible here, and Unreachable or CannotTell if the registry
+    cannot answer.
+    """
+    results = request.site.results
+    if not results:  # beside git's own files, so that neither the checkout nor the records contain it
+        git = branch.checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")
+        results = f"{git}/runbook-bisect"
+    folder = Path(results).absolute() / request.key
+    path = folder / "ledger.json"
+    ledger = RunLedger.read(path) or _begin(path, branch, request)
+    if request.here:
+        return SearchFacts(branch, request, LocalPlace(request, folder, branch.checkout.path), ledger)
+    client = Slurm()
+    client.require_containers()
+    return SearchFacts(branch, request, SlurmPlace(request, folder, client, _test_of(branch, request)), ledger)
+
+
+def _begin(path: Path, branch: BumpBranch, request: BisectRequest) -> RunLedger:
+    """Return an empty ledger with each image from good to bad, and its versions."""
+    sites, images = branch.bump.repository.sites, {}
+    with branch.services.registry(ImageRef.parse(f"{sites.image}:{request.bad}")) as registry:
+        for tag in reversed(sites.family.listed(registry.tags())):
+            is_between = not tag < request.good and not request.bad < tag
+            is_alike = tag.edition == request.good.edition and tag.kind != "candidate"
+            if is_between and is_alike and (image := registry.image(str(tag))):
+                images[str(tag)] = image
+        for end in map(str, (request.good, request.bad)):
+            if end not in images:
+                raise Refused(f"{registry.name} has no tag {end}. List its tags: runbook image list.")
+    platforms = sorted(set.intersection(*(set(image.platforms) for image in images.values())))
+    if not platforms:
+        raise CannotTell(f"The images from {request.good} to {request.bad} have no platform in common.")
+    named = request.site.search_image
+    references = {
+        tag: named.replace("{tag}", tag) or f"{sites.image}@{image.digest}" for tag, image in images.items()
+    }  # fmt: skip
+    return RunLedger(path, references, {tag: versions(image.platforms[platforms[0]]) for tag, image in images.items()})
+
+
+def _test_of(branch: BumpBranch, request: BisectRequest) -> SelectedTest:
+    """Return the test named ``model/case@platform`` in the bump's recipes, or the command in that form."""
+    if not request.is_test:
+        session = request.site.session
+        return SelectedTest(Workload(
+            "the parameter test", "bisect", request.key, branch.bump.image_type, "any", (), session.nodes,
+            session.gpus_per_node, request.minutes * 60, request.subject.replace("{", "{{").replace("}", "}}"),
+        ))  # fmt: skip
+    name, _, platform = request.subject.partition("@")
+    tests, _ = read_commit_tests(branch, replace(request.site, platform=platform), name)
+    if len(tests) != 1:
+        raise Refused(f"test={request.subject!r} matches {len(tests)} tests. Name one, as model/case@platform.")
+    if obstacle := tests[0].obstacle:
+        raise Refused(f"{request.subject} cannot run there: {obstacle}")
+    return replace(tests[0], golden={})  # a run that is cancelled has no value, whatever it has written
+
+
+def reread(facts: SearchFacts) -> SearchFacts:
+    """Return the search with its ledger read again from disk."""
+    return replace(facts, ledger=RunLedger.read(facts.ledger.path) or facts.ledger)
 
 
 @dataclass(frozen=True)
@@ -38,7 +204,7 @@ class Searched:
 
     def holds(self, world: World) -> Check:
         """Read the ledger."""
-        name, facts = "the search is over", searches.reread(self.facts)
+        name, facts = "the search is over", reread(self.facts)
         conclusion = facts.next()
         if not isinstance(conclusion, Conclusion):
             detail = f"{len(facts.ledger.runs)} of at most {facts.request.runs} runs so far."
@@ -58,7 +224,7 @@ class Searched:
         files.make_folder(self.facts.place.folder)
         # A second process on the same search would submit the same runs, so this one locks the search until it ends.
         with files.locked(self.facts.place.folder / "lock", print):
-            facts = searches.reread(self.facts)
+            facts = reread(self.facts)
             if isinstance(facts.place, SlurmPlace) and not facts.place.tree.exists():
                 facts.branch.checkout.archive(facts.branch.start, facts.place.tree)
             while isinstance(run := facts.next(), Trial):
@@ -75,7 +241,11 @@ def _evidence(facts: SearchFacts, conclusion: Conclusion | None = None) -> Evide
     """Return the runs so far, and of a search that is over its result, the fix and the text for upstream."""
     if not facts.ledger.runs:
         return Evidence()
-    rows = list(map(_row, facts.ledger.runs))
+    rows = []
+    for run in facts.ledger.runs:
+        value = run.value if run.outcome == "value" else run.outcome or "submitted"
+        row = {"run": run.number, "tag": run.point.tag, "restored": run.point.restored, "value": value}
+        rows.append({**row, "node": run.node, "note": run.reason})
     found = Evidence(
         {"bisect_result": str(conclusion)} if conclusion else {}, tables={"runs": rows},
         files={facts.ledger.path.name: facts.ledger.text},
@@ -83,8 +253,13 @@ def _evidence(facts: SearchFacts, conclusion: Conclusion | None = None) -> Evide
     )  # fmt: skip
     if conclusion is None or not conclusion.step:
         return found
-    text, below = _issue(facts, conclusion), display.View("", "")
     overlays, suspects = facts.swappable(conclusion.step[1])
+    text = render(
+        "regression", image=facts.branch.bump.repository.sites.image, request=facts.request, conclusion=conclusion,
+        values={point: [f"{value:g}" for value in values] for point, values in _values(facts).items()},
+        restored=[overlays[name] for name in conclusion.culprits],
+    )  # fmt: skip
+    below = display.View("", "")
     for name in conclusion.culprits[:1]:
         lines = "\n".join(overlays[name].dockerfile_lines())
         below += display.code(lines, title="After FROM in the Dockerfile, to stay on the new image")
@@ -97,23 +272,12 @@ def _evidence(facts: SearchFacts, conclusion: Conclusion | None = None) -> Evide
     )  # fmt: skip
 
 
-def _row(run: Trial) -> dict[str, object]:
-    return {
-        "run": run.number, "tag": run.point.tag, "restored": run.point.restored,
-        "value": run.value if run.outcome == "value" else run.outcome or "submitted", "node": run.node,
-        "note": run.reason,
-    }  # fmt: skip
-
-
 def plot(facts: SearchFacts) -> display.Picture | display.View:
     """Plot the values by image and restored component."""
     groups = {str(point).replace(" with the ", "\n"): values for point, values in _values(facts).items()}
     if not groups:
         return display.note("No run has a value yet.")
-    label = "passed (1) or failed (0)"
-    if facts.request.metric != "exit":
-        label = f"{facts.request.metric}, {facts.request.direction}"
-    return plots.values_by_group(groups, label, highlighted=groups.keys() - set(facts.ledger.images))
+    return plots.values_by_group(groups, facts.request.measured, highlighted=groups.keys() - set(facts.ledger.images))
 
 
 def _values(facts: SearchFacts) -> dict[Point, list[float]]:
@@ -124,24 +288,6 @@ def _values(facts: SearchFacts) -> dict[Point, list[float]]:
         if run.value is not None:
             values.setdefault(run.point, []).append(run.value)
     return values
-
-
-def _issue(facts: SearchFacts, conclusion: Conclusion) -> str:
-    """Return the text of an upstream issue about the step that a search has found."""
-    request, image, (good, bad) = facts.request, facts.branch.bump.repository.sites.image, conclusion.step
-    metric = "the exit status" if request.metric == "exit" else f"{request.metric} ({request.direction})"
-    lines = [
-        f"Regression between {image}:{good} and {image}:{bad}", "",
-        f"Measured: {metric} of {code(request.subject)}.", "", str(conclusion), "",
-        "| image | restored to the old version | values |", "| --- | --- | --- |",
-    ]  # fmt: skip
-    for point, values in _values(facts).items():
-        restored = code(point.restored) if point.restored else "–"
-        lines.append(f"| {code(point.tag)} | {restored} | {', '.join(f'{value:g}' for value in values)} |")
-    overlays, _ = facts.swappable(bad)
-    for overlay in map(overlays.__getitem__, conclusion.culprits):
-        lines += ["", f"{overlay.name}: {code(overlay.old)} → {code(overlay.new or 'the version of the image')}"]
-    return "\n".join([*lines, ""])
 
 
 @dataclass(frozen=True)
@@ -157,17 +303,18 @@ class BisectImage:
 
     def look(self, world: World, bump: Bump) -> SearchFacts | None:
         """Read the ledger, the registry and the place of the runs.  Raises RunbookError like ``read_search``."""
+        if not self.good:
+            return None
         site = read_site(self.site)
         request = parse(bump, site, self.good, self.test, self.metric, self.budget, practice=self.practice)
-        return searches.read_search(bump_branch.look(world, bump), request) if request else None
+        return read_search(bump_branch.look(world, bump), request)
 
     def plan(self, facts: SearchFacts | None, bump: Bump) -> Plan[World]:
         """Plan the runs."""
         if facts is None:
             idle = "Nothing is planned. Give good, the newest tag that works, and tag, one that does not."
             return Plan(Outcome(idle), (display.note(idle),), on_branch=False)
-        request = facts.request
-        inputs = {"test": request.subject, "image": request.site.search_image}
-        inputs |= {"ledger": str(facts.ledger.path)}
-        inputs |= {f"old {name}": version for name, version in request.site.components.items()}
+        subject, site = facts.request.subject, facts.request.site
+        inputs = {"test": subject, "image": site.search_image, "ledger": str(facts.ledger.path)}
+        inputs |= {f"old {name}": version for name, version in site.components.items()}
         return Plan(Outcome(""), (facts.show(),), (Searched(facts),), evidence=Evidence(inputs), on_branch=False)

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from runbook_lib.bisect.overlays import Overlay
-from runbook_lib.bisect.places import LocalPlace, SlurmPlace, judge
-from runbook_lib.bisect.request import parse
+from runbook_lib.bisect.places import LocalPlace, SlurmPlace, judge, parse
 from runbook_lib.bisect.search import Point, Trial
 from runbook_lib.compute.slurm.client import QueuedJob, Slurm
 from runbook_lib.compute.slurm.jobs import job_name
@@ -45,7 +44,6 @@ def test_an_ended_run(
 ) -> None:  # fmt: skip
     test = "gpt/a@dgx_h100" if metric.startswith("iteration-time") else "true"
     request = parse(Bump.parse(tag="26.05-py3"), Site("/r"), "26.04-py3", test, metric)
-    assert request is not None
     (tmp_path / "assets").mkdir()
     steps = {"start_step": 1, "end_step": 4, "step_interval": 1}
     values = {"iteration-time": {**steps, "values": {"1": 9, "2": 4, "3": 3, "4": 4}}}
@@ -58,7 +56,6 @@ def test_an_ended_run(
 
 def test_the_time_limit_of_a_run_is_not_that_of_its_command(tmp_path: Path) -> None:
     request = parse(Bump.parse(tag="26.05-py3"), Site(str(tmp_path)), "26.04-py3", "exit 124 # {tag}")
-    assert request is not None
     place, run = LocalPlace(request, tmp_path, tmp_path), Trial(Point("26.05-py3"), number=1)
     assert place.finish(run, None).value == 0.0
     (tmp_path / "runs/1/timeout").touch()
@@ -93,7 +90,6 @@ class OneJob(Slurm):
 )
 def test_the_end_of_a_job(tmp_path: Path, state: str, log: str, ended: str, problem: str) -> None:
     request = parse(Bump.parse(tag="26.05-py3"), Site(str(tmp_path)), "26.04-py3", "true")
-    assert request is not None
     folder = tmp_path / "runs/1"
     folder.mkdir(parents=True)
     for name, text in {"node-0.out.log": log, "ended": ended}.items():

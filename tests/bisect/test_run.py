@@ -43,7 +43,7 @@ def test_a_search_names_the_component_and_is_not_repeated(world: World) -> None:
     assert "Probability: 99." in str(found.inputs["bisect_result"])
     assert "PyTorch" in " ".join(found.warnings)
     assert "nvidia-nccl-cu13==2.29.7" in found.shown[-1].text  # type: ignore[attr-defined]
-    assert "26.05-py3" in str(found.files["upstream-issue.md"])
+    assert "| `26.05-py3` | `nccl` | 4.1, 4.1" in str(found.files["upstream-issue.md"])
     assert "with old nccl" in step.plot(result).text
     for index, run in enumerate(result.ledger.runs):  # each prefix of the ledger continues in the same way
         ledger = replace(result.ledger, runs=result.ledger.runs[:index])

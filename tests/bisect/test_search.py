@@ -88,13 +88,6 @@ def test_the_ends_may_be_exit_statuses_and_the_components_many() -> None:
     assert (conclusion.verdict, conclusion.culprits) == ("culprit", (names[17],))
 
 
-def test_an_end_that_cannot_run_ends_the_search() -> None:
-    conclusion = advance(PROBLEM, [Trial(Point(TAGS[-1]), "invalid")])
-    assert isinstance(conclusion, Conclusion)
-    assert conclusion.verdict == "undecided"
-    assert TAGS[-1] in conclusion.reason
-
-
 def test_lost_runs_are_paid_and_three_of_them_give_a_point_up() -> None:
     lost = [Trial(Point(TAGS[-1]), "lost", reason=f"node {number} failed") for number in range(3)]
     assert advance(PROBLEM, lost[:2]) == Point(TAGS[-1])

@@ -11,8 +11,8 @@ from bisect_world import PYTHON, World, kill_search
 from slurm_cluster import Cluster, cluster
 from waiting import wait_until
 
-from runbook_lib.bisect.facts import SearchFacts
 from runbook_lib.bisect.search import Conclusion
+from runbook_lib.bisect.step import SearchFacts
 from runbook_lib.compute.slurm.site import Session, Site
 
 pytestmark = [pytest.mark.slow, pytest.mark.component("slurm")]

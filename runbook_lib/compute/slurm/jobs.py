@@ -46,9 +46,9 @@ _QUERIES = 3
 GONE = "GONE"
 #: Messages that Slurm writes to a job's log when it ends the job, the most reliable first.
 _LOG_SIGNS = (
-    ("TIMEOUT", b"DUE TO TIME LIMIT"), ("PREEMPTED", b"DUE TO PREEMPTION"), ("NODE_FAIL", b"DUE TO NODE FAILURE"),
-    ("NODE_FAIL", b"Node failure on"), ("NODE_FAIL", b"srun: error: Task launch for"),
-    ("OUT_OF_MEMORY", b"oom_kill"), ("OUT_OF_MEMORY", b"oom-kill"), ("CANCELLED", b" CANCELLED AT "),
+    ("TIMEOUT", "DUE TO TIME LIMIT"), ("PREEMPTED", "DUE TO PREEMPTION"), ("NODE_FAIL", "DUE TO NODE FAILURE"),
+    ("NODE_FAIL", "Node failure on"), ("NODE_FAIL", "srun: error: Task launch for"),
+    ("OUT_OF_MEMORY", "oom_kill"), ("OUT_OF_MEMORY", "oom-kill"), ("CANCELLED", " CANCELLED AT "),
 )  # fmt: skip
 _LOG_TAIL = 16384  # bytes
 
@@ -105,7 +105,7 @@ def of_folder(entry: SelectedTest, folder: Path) -> SlurmJob:
 
 def number_in(path: Path) -> int | None:
     """Return the number that a job or its submission wrote to a file; None if there is none."""
-    text = log_tail(path, 200).decode("utf-8", "replace").strip()
+    text = "\n".join(last_lines(path, 200)).strip()
     return int(text) if text.isdecimal() else None
 
 
@@ -285,15 +285,15 @@ def _counts(jobs: Iterable[SlurmJob]) -> str:
 
 def _state_in_log(folder: Path) -> str:
     """Return the state that Slurm wrote at the end of a job's log; empty if there is none."""
-    tail = log_tail(folder / "job.log")
+    tail = "\n".join(last_lines(folder / "job.log"))
     return next((state for state, sign in _LOG_SIGNS if sign in tail), "")
 
 
-def log_tail(path: Path, size: int = _LOG_TAIL) -> bytes:
-    """Return the last bytes of a log; empty if it cannot be read."""
+def last_lines(path: Path, size: int = _LOG_TAIL) -> list[str]:
+    """Return the lines in the last bytes of a log; none if it cannot be read."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - size))
-            return file.read(size)
+            return file.read(size).decode("utf-8", "replace").splitlines()
     except OSError:
-        return b""
+        return []

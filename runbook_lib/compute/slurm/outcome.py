@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from runbook_lib.compute.slurm.client import OVER
-from runbook_lib.compute.slurm.jobs import GONE, SlurmJob, log_tail
+from runbook_lib.compute.slurm.jobs import GONE, SlurmJob, last_lines
 from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.workloads import Parallelism
 from runbook_lib.errors import CannotTell
@@ -124,8 +124,8 @@ def _failure(job: SlurmJob, *, is_unchanged: bool) -> Failure:
     if state in _BY_SLURM:
         kind, cause = _BY_SLURM[state]
         reason = f" ({job.reason})" if job.reason else ""
-        lines = log_tail(folder / "job.log").decode("utf-8", "replace").splitlines()[-5:]
-        return Failure(name, "", kind, f"{cause}{reason}.", tuple(filter(str.strip, lines)), next=_AGAIN)
+        lines = filter(str.strip, last_lines(folder / "job.log")[-5:])
+        return Failure(name, "", kind, f"{cause}{reason}.", tuple(lines), next=_AGAIN)
     try:
         listed = FailedJob(name, conclusion="timed_out" if state == "TIMEOUT" else "failure")
         failure = read_logs.diagnose_folder(folder, listed)
