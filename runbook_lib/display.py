@@ -114,11 +114,6 @@ def mapping(values: Mapping[str, object]) -> View:
     return table({"what": name, "value": value} for name, value in values.items())
 
 
-def facts(**values: object) -> View:
-    """Return a table of names and values, such as validated inputs."""
-    return table({"input": name.replace("_", " "), "value": value} for name, value in values.items())
-
-
 def note(text: str) -> View:
     """Return a paragraph."""
     return View(f"<p>{linked(text)}</p>", text)

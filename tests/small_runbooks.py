@@ -24,10 +24,12 @@ from runbook_lib.model import Check
 from runbook_lib.model import Effect, Outcome
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import begin, outputs, recording, session
+from runbook_lib.record.run_file import Identity
 outputs.redact(os.environ)
 given = begin.passed({step!r}, session.inputs(), globals())
 bump = Bump.parse(tag=tag, mode=mode)
-step = begin.open_record({step!r}, bump, repository="o/r", given=given)"""
+identity = Identity("o/r", bump.base, bump.image_type, bump.target, practice=False)
+step = begin.open_record({step!r}, bump, identity, given)"""
 
 
 def notebook(path: Path, *cells: str, parameters: str = PARAMETERS, step: str | None = "") -> Path:

@@ -107,13 +107,13 @@ class SearchFacts:
         request, ledger, following = self.request, self.ledger, self.next()
         left = max(0, request.runs - len(ledger.runs))
         hours = left * (request.minutes * 60 + _ENDING) / 3600
-        cost = {"max._runs": left, "max._hours": f"{hours:.1f}"}
+        cost = {"max. runs": left, "max. hours": f"{hours:.1f}"}
         if self.place.gpus:
-            cost["max._GPU_hours"] = f"{self.place.gpus * hours:.1f}"
-        shown = display.facts(
-            what=request.subject, metric=request.measured,
-            where="here" if request.here else "on the cluster", results=ledger.path.parent, **cost,
-        )  # fmt: skip
+            cost["max. GPU hours"] = f"{self.place.gpus * hours:.1f}"
+        shown = display.mapping({
+            "what": request.subject, "metric": request.measured,
+            "where": "here" if request.here else "on the cluster", "results": ledger.path.parent, **cost,
+        })  # fmt: skip
         shown += display.table([{"tag": tag, "image": image} for tag, image in ledger.images.items()])
         if isinstance(following, Conclusion):
             return shown + display.note("The search is over: no more runs are needed.")

@@ -173,7 +173,7 @@ class BuildImage:
 
 def _show(facts: ImageFacts) -> display.View:
     """Show the build, its commands and the warnings."""
-    shown = display.facts(image=facts.image, built_on=facts.build.base, pinned_in=facts.build.source)
+    shown = display.mapping({"image": facts.image, "built on": facts.build.base, "pinned in": facts.build.source})
     commands = "\n".join(step.line for step in facts.steps)
     shown += display.code(commands, title="To be run in the checkout:")
     return shown + display.notes(filter(None, [facts.obstacle, *facts.warnings]), title="Attention")

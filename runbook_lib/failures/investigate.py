@@ -138,9 +138,9 @@ def _show(facts: Investigation, run: WorkflowRun) -> display.View:
     }  # fmt: skip
     if pull:
         labels = ", ".join(sorted(pull.labels)) or "none"
-        rows |= {"pull_request": f"#{pull.number} {pull.title}", "author": pull.author, "base": pull.base_ref}
-        rows |= {"labels": labels, "ci_runs": facts.selection}
-    return display.facts(**rows) + failed_jobs.show(facts.failures) + facts.show_changes()
+        rows |= {"pull request": f"#{pull.number} {pull.title}", "author": pull.author, "base": pull.base_ref}
+        rows |= {"labels": labels, "CI runs": facts.selection}
+    return display.mapping(rows) + failed_jobs.show(facts.failures) + facts.show_changes()
 
 
 def _pull_of(checkout: Checkout, github: Forge, branch: str) -> str:

@@ -6,8 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from IPython.display import display as show
@@ -17,7 +15,7 @@ from runbook_lib.bump.run import Run
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.notebook import outputs, place, recording, session
 from runbook_lib.notebook.place import RunTarget
-from runbook_lib.pins.bump import Bump, default_mode
+from runbook_lib.pins.bump import Bump
 from runbook_lib.practice.world import PracticeWorld
 from runbook_lib.record import archive, decisions, run_file
 from runbook_lib.record.recorder import Recorder
@@ -57,30 +55,29 @@ def begin(notebook: str, parameters: dict[str, Any]) -> Run:
         _show_form(notebook, parameters)
     given = passed(notebook, session.inputs(), parameters)
     parameters.update(given)  # a number that papermill made of an ID is text again
-    target, repo = RunTarget(parameters), parameters["repo"]
-    here, checkout = target.place, target.place.checkout
-    if here.practice and not session.interactive():
-        here.practice.begin_command()
-    is_preview = session.interactive() or session.checked()
-    mode = "preview" if is_preview else parameters.get("mode") or default_mode(repo)
+    target = RunTarget(parameters)
+    if target.world and not session.interactive():
+        target.world.begin_command()
+    mode = parameters.get("mode") or ("publish" if target.practice else "preview")
+    if session.interactive() or session.checked():
+        mode = "preview"
     bump = target.bump(mode=mode, given=given)
-    name = checkout.repository()
     if not bump.tag and not _changes_without_tag(notebook, parameters):
         bump = replace(bump, mode="preview")
     if bump.apply:
-        place.lock(checkout)
-    record = open_record(notebook, bump, repository=name, given=given, practice=here.practice)
+        place.lock(target.checkout)
+    record = open_record(notebook, bump, target.identity(bump), given, target.world)
     named = parameters.get("decisions", "")  # without a tag only these count
     file = decisions.path_of(named, record.records if bump.tag else None)
     bump = record.bump = replace(bump, decisions=decisions.read(file, must_exist=bool(named)))
-    show(_inputs(bump, checkout.path, name, practice=not repo))
+    show(_inputs(bump, target))
 
     def end() -> None:
-        if here.practice:
-            here.practice.write_pages(record.folder)
+        if target.world:
+            target.world.write_pages(record.folder)
         end_run(record)
 
-    return Run(bump, checkout, record, here.services, end)
+    return Run(bump, target.checkout, record, target.services, end)
 
 
 def passed(notebook: str, cells: Sequence[str], variables: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,15 +136,13 @@ def end_run(record: Recorder) -> None:
 
 
 def open_record(
-    name: str, bump: Bump, *, repository: str, given: Mapping[str, object] = MappingProxyType({}),
-    practice: PracticeWorld | None = None,
-) -> Recorder:  # fmt: skip
-    """Open the record of the notebook ``name``; ``repository`` is ``owner/name`` on the forge.
+    name: str, bump: Bump, identity: Identity, given: Mapping[str, object], practice: PracticeWorld | None = None
+) -> Recorder:
+    """Open the record of the notebook ``name``, to which the parameters ``given`` were passed.
 
     In JupyterLab nothing is recorded, and neither is the plan that is computed again before it is applied.
     Raises RunbookError for a record that cannot be written.
     """
-    identity = Identity(repository, bump.base, bump.image_type, bump.target, practice=practice is not None)
     root = archive.default()
     if session.interactive() or session.SHOWN in os.environ:
         return Recorder(name, bump, records=root.joinpath(*identity.parts))
@@ -179,14 +174,15 @@ def _failure(notebook: str, error: BaseException, cell: int) -> dict[str, object
     return {"cell": cell, "name": name, "message": message, "sentence": sentence}
 
 
-def _inputs(bump: Bump, checkout: Path, repository: str, *, practice: bool) -> display.View:
+def _inputs(bump: Bump, target: RunTarget) -> display.View:
     """Return the checked parameters, preceded by a notice in the practice environment."""
-    facts = display.facts(
-        tag=bump.tag, image_type=bump.image_type, base=bump.base, remote=bump.remote, checkout=checkout,
-        repository=repository, pins_of=bump.repository.origin or bump.repository.name,
-        decisions=bump.decisions.file, mode=_MODES[bump.mode],
-    )  # fmt: skip
-    if not practice:
+    facts = display.mapping({
+        "tag": bump.tag, "image type": bump.image_type, "base": bump.base, "remote": bump.remote,
+        "checkout": target.checkout.path, "repository": target.checkout.repository(),
+        "pins of": bump.repository.origin or bump.repository.name, "decisions": bump.decisions.file,
+        "mode": _MODES[bump.mode],
+    })  # fmt: skip
+    if not target.practice:
         return facts
     notice = "PRACTICE: nothing here is real, and nothing leaves this machine."
     return display.View(f"<p><strong>{notice}</strong></p>", notice) + facts

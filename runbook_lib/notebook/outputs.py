@@ -1,6 +1,5 @@
 """What leaves a kernel: messages without secrets, and the end of a run after a cell that failed."""
 
-import itertools
 import os
 import sys
 import threading
@@ -10,9 +9,8 @@ from typing import Any
 from runbook_lib.notebook.session import current_shell
 from runbook_lib.text.redact import Redactor
 
-#: Messages that no output of the same cell may follow later: what is pending goes before them.
-_ENDS = ("display_data", "update_display_data", "execute_result", "clear_output", "error", "input_request",
-         "execute_reply", "shutdown_reply")  # fmt: skip
+#: Messages after which an unfinished line would be too late.  Others may overtake it: its rest may complete a secret.
+_ENDS = ("clear_output", "error", "input_request", "execute_reply", "shutdown_reply")
 #: Maximum characters that are held back because a line or a private key has not ended.
 _LONGEST = 100_000
 
@@ -29,8 +27,6 @@ class Outputs:
         self._send = session.send
         #: The last message of each stream and the end of its text that was not sent yet.
         self._pending: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {}
-        #: What was sent of the unfinished line of each stream, before its redaction: a secret may go on after it.
-        self._sent: dict[str, str] = {}
         self._lock = threading.RLock()
         session.send = self.send
         _silence_copies()
@@ -69,16 +65,9 @@ class Outputs:
             self._pending[name] = (socket, {**message, "content": {"name": name, "text": text[end:]}}, options)
 
     def _send_text(self, socket: Any, message: dict[str, Any], options: dict[str, Any], text: str) -> None:
-        if not text:
-            return
-        name = message["content"]["name"]
-        sent = self._sent.get(name, "")
-        line = sent + text
-        self._sent[name] = line[_complete(line) :]
-        clean = self.redactor.text(line)
-        shown = zip(self.redactor.text(sent), clean, strict=False)
-        same = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], shown)))
-        self._send(socket, {**message, "content": {"name": name, "text": clean[same:]}}, **options)
+        if text:
+            content = {**message["content"], "text": self.redactor.text(text)}
+            self._send(socket, {**message, "content": content}, **options)
 
     def _bytes(self, buffer: Any) -> Any:
         text = bytes(buffer).decode("latin-1")

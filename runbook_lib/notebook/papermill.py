@@ -69,7 +69,7 @@ def _plan_again(context: Any) -> None:
     """Compute the plan that a form has shown once more, while nobody else changes the checkout: it must be the same."""
     from runbook_lib.notebook import place  # it imports the practice environment
 
-    place.lock(place.find(dict(context.params["parameters_raw"])["repo"]).checkout)
+    place.lock(place.RunTarget(dict(context.params["parameters_raw"])).checkout)
     os.environ[place.LOCKED] = "1"
     print("Computing the plan again: it must be the one that was shown.", file=sys.stderr, flush=True)
     given = context.params["parameters_raw"]

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from runbook_lib.images.reference import ImageRef
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import Repository
 from runbook_lib.pins.sites import PinnedImage
-from runbook_lib.practice.world import PracticeWorld
+from runbook_lib.practice.forge import REPOSITORY
+from runbook_lib.practice.world import PracticeWorld, open_world
 from runbook_lib.record import archive, decisions
 from runbook_lib.record.run_file import Identity
 from runbook_lib.record.status import status
@@ -32,29 +33,6 @@ _BUMP_PARAMETERS = ("tag", "image_type", "base", "remote")
 _TAGS = 12
 
 
-@dataclass(frozen=True)
-class RunPlace:
-    """A checkout with its services; ``practice`` is None for a real one."""
-
-    checkout: Checkout
-    services: Services
-    practice: PracticeWorld | None = None
-
-
-def find(repo: str) -> RunPlace:
-    """Return the place that the notebook parameter ``repo`` names; empty means the practice environment.
-
-    Raises RunbookError for a path without a checkout, and for a practice environment that cannot be opened.
-    """
-    if repo:
-        return RunPlace(Checkout.open(repo), ONLINE)
-    from runbook_lib.practice.forge import REPOSITORY
-    from runbook_lib.practice.world import open_world
-
-    world = open_world()
-    return RunPlace(Checkout.open(world.checkout, REPOSITORY), world, world)
-
-
 def lock(checkout: Checkout) -> None:
     """Wait until no other run changes this checkout, and prevent others until this process ends."""
     folder = checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")
@@ -68,7 +46,10 @@ def lock(checkout: Checkout) -> None:
 
 @dataclass(frozen=True)
 class RunTarget:
-    """The parameters of a run, by name.  Its methods read the checkout, and raise RunbookError."""
+    """The parameters of a run, by name.
+
+    Without ``repo`` it is one in the practice environment.  What reads the checkout raises RunbookError.
+    """
 
     values: Mapping[str, Any]
 
@@ -88,20 +69,33 @@ class RunTarget:
         return str(self.values["tag"] or self.values["base"])
 
     @cached_property
-    def place(self) -> RunPlace:
-        """The checkout with its services."""
-        return find(self.values["repo"])
+    def world(self) -> PracticeWorld | None:
+        """The practice environment; None for a checkout of a person."""
+        return open_world() if self.practice else None
+
+    @cached_property
+    def checkout(self) -> Checkout:
+        """The checkout."""
+        return Checkout.open(self.world.checkout, REPOSITORY) if self.world else Checkout.open(self.values["repo"])
+
+    @property
+    def services(self) -> Services:
+        """The services to use: the real ones, or those of the practice environment."""
+        return self.world or ONLINE
 
     def bump(self, **more: Any) -> Bump:
         """Return the validated parameters, with ``more`` that are those of ``Bump.parse``."""
         parameters = {name: self.values[name] for name in _BUMP_PARAMETERS if name in self.values}
-        return Bump.parse(**parameters, **more, repository=repository.choose(self.place.checkout))
+        return Bump.parse(**parameters, **more, repository=repository.choose(self.checkout))
+
+    def identity(self, bump: Bump) -> Identity:
+        """Return what a bump is called in the archive."""
+        repository = self.checkout.repository()
+        return Identity(repository, bump.base, bump.image_type, bump.target, practice=self.practice)
 
     def folder(self) -> Path:
         """Return the bump's folder in the archive."""
-        bump, owner = self.bump(), self.place.checkout.repository()
-        identity = Identity(owner, bump.base, bump.image_type, bump.target, practice=self.practice)
-        return archive.default().joinpath(*identity.parts)
+        return archive.default().joinpath(*self.identity(self.bump()).parts)
 
     def decisions(self) -> Path:
         """Return the file of decisions."""
@@ -111,16 +105,15 @@ class RunTarget:
 
     def tag_in_flight(self) -> str:
         """Return the tag of the newest bump in flight in the archive; empty without one."""
-        name, values = self.place.checkout.repository(), self.values
-        key = (name, values.get("base"), values.get("image_type"), self.practice)
+        mine = self.identity(self.bump())
         for bump in status(archive.default()):
-            if (bump.repository, bump.base, bump.image_type, bump.practice) == key and bump.is_in_flight:
+            if bump.is_in_flight and bump.parts == replace(mine, tag=bump.tag).parts:
                 return bump.tag
         return ""
 
     def tags(self) -> tuple[list[str], str]:
         """Return the tags that a form suggests, and a note on them."""
-        return tags(self.place.services, repository.choose(self.place.checkout))
+        return tags(self.services, repository.choose(self.checkout))
 
 
 def tags(services: Services, repository: Repository) -> tuple[list[str], str]:

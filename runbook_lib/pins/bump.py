@@ -118,11 +118,6 @@ class Bump:
         return self.mode == "publish"
 
 
-def default_mode(repo: str) -> Mode:
-    """Return the mode of a run that names none: a preview, but in the practice environment everything is done."""
-    return "preview" if repo else "publish"
-
-
 def _require_type(name: str, value: object) -> None:
     # Neither the parameters cell nor papermill checks types: 26.10 arrives as the number 26.1.
     if not isinstance(value, str):

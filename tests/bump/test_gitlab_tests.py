@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from runbook_lib.bump import gitlab_tests
-from runbook_lib.notebook.place import find
+from runbook_lib.notebook.place import RunTarget
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE
 from runbook_lib.world.bump_branch import BumpBranch
@@ -32,7 +32,7 @@ products:
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
-    return find("").checkout
+    return RunTarget({}).checkout
 
 
 def branch(checkout: Checkout, **parameters: str) -> BumpBranch:

@@ -16,7 +16,7 @@ from runbook_lib.bump import pins_step, preflight, sync_check
 from runbook_lib.bump.run import Run
 from runbook_lib.bump.sync_check import SyncFacts
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.notebook.place import find
+from runbook_lib.notebook.place import RunTarget
 from runbook_lib.pins import pins_file
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import MEGATRON_LM
@@ -34,7 +34,7 @@ TAG = "26.04-py3"
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
-    return find("").checkout
+    return RunTarget({}).checkout
 
 
 @pytest.fixture
@@ -46,12 +46,12 @@ def step(tmp_path: Path) -> recorder.Recorder:
 
 def branch(checkout: Checkout, **asked: object) -> BumpBranch:
     bump = Bump.parse(**({"tag": TAG} | asked))  # type: ignore[arg-type]
-    return bump_branch.find(checkout, bump, find("").services)
+    return bump_branch.find(checkout, bump, RunTarget({}).services)
 
 
 def run(checkout: Checkout, step: recorder.Recorder, **asked: object) -> Run:
     step.bump = branch(checkout, **asked).bump
-    return Run(step.bump, checkout, step, find("").services)
+    return Run(step.bump, checkout, step, RunTarget({}).services)
 
 
 def state(checkout: Checkout) -> tuple[str, ...]:
@@ -218,7 +218,7 @@ def test_preflight_names_the_rows_that_ci_does_not_run_as_they_are_written(
     checkout.git("add", "-A")
     checkout.git("commit", "-qm", "misspell a platform")
     checkout.git("push", "-q", "origin", "HEAD:main")
-    (problem,) = preflight.look(World(checkout, None, step, find("").services), branch(checkout).bump).recipes
+    (problem,) = preflight.look(World(checkout, None, step, RunTarget({}).services), branch(checkout).bump).recipes
     assert problem.startswith("tests/test_utils/recipes/h100/gpt.yaml:")
     assert "'dg  x_h100'" in problem
 
@@ -228,7 +228,7 @@ def test_only_a_preview_works_without_an_identity(checkout: Checkout, step: reco
         checkout.git("config", f"user.{name}", "")
     before = state(checkout)
     for apply, status in ((False, "skipped"), (True, "failed")):
-        world = World(checkout, None, step, find("").services)
+        world = World(checkout, None, step, RunTarget({}).services)
         facts = preflight.look(world, branch(checkout, mode="local" if apply else "preview").bump)
         (identity,) = [check for check in facts.checks if "committer identity" in check.name]
         assert identity.status == status

@@ -8,7 +8,6 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.model import Effect
 from runbook_lib.notebook import form
 from runbook_lib.notebook.begin import begin
-from runbook_lib.notebook.place import find
 from runbook_lib.practice.world import PracticeWorld, open_world
 from runbook_lib.record import run_file
 
@@ -19,7 +18,6 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PracticeWorld:
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
     monkeypatch.setenv("GITHUB_REPOSITORY", "practice/Megatron-LM")
-    find("")
     return open_world()
 
 

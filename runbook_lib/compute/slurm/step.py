@@ -97,10 +97,10 @@ class SlurmFacts:
         if self.idle:
             return display.note(self.idle)
         session = self.site.session
-        shown = display.facts(
-            commit=self.branch.start[:10], results=self.folder, image=self.site.image,
-            partition=session.partition, account=session.account,
-        )  # fmt: skip
+        shown = display.mapping({
+            "commit": self.branch.start[:10], "results": self.folder, "image": self.site.image,
+            "partition": session.partition, "account": session.account,
+        })  # fmt: skip
         rows = []
         for job in self.new:
             test = job.entry.test
