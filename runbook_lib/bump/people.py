@@ -9,7 +9,7 @@ from runbook_lib import notebooks
 from runbook_lib.bump import branch_history, ci_triggers, gitlab_tests
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures import quarantines
-from runbook_lib.failures.base_branch import MAX_AGE
+from runbook_lib.failures.failed_jobs import MAX_AGE
 from runbook_lib.text.lists import join_first
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import PullRequestState, read_progress

@@ -65,8 +65,7 @@ def _require_known(branch: BumpBranch) -> None:
         from runbook_lib.golden import comparison
 
         comparison.require_known(branch, decisions)
-        quarantines.resolve_targets(branch, "broken")
-        quarantines.resolve_targets(branch, "rerun")
+        quarantines.resolve_targets(branch)
 
 
 def plan(facts: PreflightFacts, bump: Bump) -> Plan[World]:

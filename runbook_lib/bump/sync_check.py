@@ -17,7 +17,7 @@ from runbook_lib.pins.check import PinVerdict, check_pins, lockstep_tags
 from runbook_lib.text.lists import join_first, shorten
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
-from runbook_lib.world.git.command import GitFailed, git
+from runbook_lib.world.git.command import GitFailed
 from runbook_lib.world.ports import World
 
 NAME = notebooks.SYNC_CHECK
@@ -104,12 +104,7 @@ def _old_lines(branch: BumpBranch, pins: Sequence[PinVerdict]) -> dict[str, str]
     if not tags:
         return {}
     options = ["-n", "-I", "-z", "--fixed-strings", "--full-name", "--no-recurse-submodules", "--no-color"]
-    try:
-        listed = git(checkout.path, "grep", *options, *(f"-e{tag}" for tag in tags), branch.start, "--", offline=True)
-    except GitFailed as error:
-        if error.status == 1:  # no line names it
-            return {}
-        raise
+    listed = checkout.grep(*options, *(f"-e{tag}" for tag in tags), branch.start, "--", offline=True)
     known = {(pin.path, pin.line) for pin in (*before, *pins)}
     lines = {}
     for line in listed.split("\n"):

@@ -16,9 +16,8 @@ from runbook_lib.errors import Refused
 from runbook_lib.failures import failed_jobs, quarantines
 from runbook_lib.failures import tracking_issue as tracking
 from runbook_lib.failures.failed_jobs import DiagnosedJob
-from runbook_lib.failures.quarantine_change import QuarantineChange
 from runbook_lib.failures.quarantine_survey import PassingRuns, passing_runs, show_passing
-from runbook_lib.failures.quarantines import GatingFiles
+from runbook_lib.failures.quarantines import GatingFiles, QuarantineChange
 from runbook_lib.golden import bisect_offer, ci_runs, comparison
 from runbook_lib.golden.bisect_offer import ImageSearches
 from runbook_lib.golden.ci_runs import ChosenRun
@@ -174,21 +173,24 @@ def decide(failures: Triage, searches: ImageSearches) -> RunFailures:
     test that is in no recipe or did not fail in the run, and for a closed issue.
     """
     run, branch = failures.run, failures.run.branch
-    broken = quarantines.resolve_targets(branch, "broken")
-    reenable = quarantines.resolve_targets(branch, "reenable")
-    rerun = quarantines.resolve_targets(branch, "rerun")
-    files = quarantines.files_of(branch, [*broken, *reenable])
+    decisions = quarantines.resolve_targets(branch)
+    reenabled = tuple(target for target, decision in decisions.items() if decision.kind == "reenable")
+    files = quarantines.files_of(branch, decisions)
     github, pull = run.pull_request.github, run.pull_request.pull
     if run.source is None or github is None:
         return RunFailures(failures, searches, QuarantineChange(files, {}))
     issues: dict[Target, IssueFiled] = {}
     quarantined, again, warnings, used = list[Target](), list[Target](), list[str](), list[Decision]()
-    for target, decision in (broken | rerun).items():
-        if target in broken and files.is_off(target):
+    for target, decision in decisions.items():
+        if decision.kind == "reenable":
+            used += filter(None, [on(decision, Seen(digest(str(target))))])
+            continue
+        broken = decision.kind == "broken"
+        if broken and files.is_off(target):
             quarantined.append(target)
             continue
         job = _failed_job(failures, target)
-        if job is None and target in broken and decision.seen is None:
+        if job is None and broken and decision.seen is None:
             raise Refused(
                 f"{target} did not fail in {run.source.name}, so it is not broken. Name a run in which it did."
             )
@@ -196,7 +198,7 @@ def decide(failures: Triage, searches: ImageSearches) -> RunFailures:
         if job is None or decided is None:
             continue  # it was made on another failure: the question is open again
         used.append(decided)
-        if target in rerun:
+        if not broken:
             again.append(target)
             continue
         known, warning = tracking.known_issue(github, target)
@@ -206,14 +208,13 @@ def decide(failures: Triage, searches: ImageSearches) -> RunFailures:
         if search := searches.results.get(target.subject):
             found["Change in the image"] = search
         issues[target] = tracking.of_failure(github, target, job, run, row, known, **found)
-    used += filter(None, (on(decision, Seen(digest(str(target)))) for target, decision in reenable.items()))
-    change = QuarantineChange(files, issues, tuple(reenable))
+    change = QuarantineChange(files, issues, reenabled)
     whole_row = run.bump.allowed("whole-row")
     if whole_row is None:
         change.require_own_rows()
     elif change.edits:
         used.append(whole_row)
-    ran = passing_runs(github, run.bump, [pull.number] if pull else [], reenable)
+    ran = passing_runs(github, run.bump, [pull.number] if pull else [], reenabled)
     return RunFailures(failures, searches, change, tuple(quarantined), tuple(again), tuple(warnings), tuple(used), ran)
 
 

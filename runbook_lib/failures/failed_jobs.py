@@ -1,31 +1,198 @@
-"""The failed jobs of a CI run, each with its cause, the result of the same job on the base branch, and its history."""
+"""The failed jobs of a CI run, each with its cause, what other runs prove about it, and its history.
+
+A failure is new, on the base branch too, or unknown.  Evidence is any run of the same workflow on the base branch, in
+the merge queue in front of it, or of another pull request into it, unless that one changes the image as well, or its
+labels asked for the other image type or a lightweight run.  What merged has passed the queue, so one red run may be the
+fault of its change: two changes must fail, or the base branch itself.  On a busy branch old evidence decides nothing.
+"""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from datetime import timedelta
+from functools import cache, cached_property
 from pathlib import Path
+from typing import Literal
 
 from runbook_lib import display
 from runbook_lib.display import View
 from runbook_lib.failures import read_logs
-from runbook_lib.failures.base_branch import BaseResult, Comparison, other_cause
 from runbook_lib.failures.failure import FailedJob, Failure
 from runbook_lib.failures.patterns import RERUN
 from runbook_lib.failures.read_logs import JobLogs
 from runbook_lib.golden import ci_runs
 from runbook_lib.golden.ci_runs import RequestedRun, failed
-from runbook_lib.golden.collect import FunctionalTestJob, GoldenSource, match_uploads
+from runbook_lib.golden.collect import FunctionalTestJob, GoldenSource, UploadMatch, match_uploads
+from runbook_lib.pins.repositories import LIGHTWEIGHT, LTS
 from runbook_lib.record import run_file
-from runbook_lib.world.github.ci_status import platform_of
-from runbook_lib.world.github.models import Issue, WorkflowJob
+from runbook_lib.text.lists import shorten
+from runbook_lib.world.github.ci_status import BAD_JOB, BAD_RUN, labels_at, on_base, platform_of, pull_of
+from runbook_lib.world.github.models import Issue, WorkflowJob, WorkflowRun
 from runbook_lib.world.ports import Forge, SecondCi
 
-_COMPARED = 150  # characters of a cause that are compared; tables store at most 160
-#: Maximum number of characters of a cause in a table; the evidence below is complete.
-_MAX_CAUSE = 160
+#: How much older than the run evidence may be: about 14 pull requests merge a day.
+MAX_AGE = timedelta(days=3)
+_MAX_RUNS = 15  # of which the jobs are read
+_QUEUE = re.compile(r"gh-readonly-queue/.+/pr-(?P<number>[0-9]{1,9})-[0-9a-f]+")
+#: Characters of a cause that are compared, and that a table stores; the evidence below is complete.
+_COMPARED, _MAX_CAUSE = 150, 160
 #: Earlier failures, the oldest first, each with the location of its record.
 History = Sequence[tuple[str, dict[str, str]]]
+#: A job in a run.
+Tested = tuple[WorkflowRun, WorkflowJob]
+Listed = Callable[[WorkflowRun], Sequence[WorkflowJob]]
+
+
+@dataclass(frozen=True)
+class BaseResult:
+    """What other runs prove about a failed job.
+
+    ``sentence`` begins with the verdict: new with a change, already failing on the base branch, or unknown.
+    """
+
+    state: Literal["new", "failing", "unknown"]
+    sentence: str
+    url: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The request to compare the failures of ``run`` with other runs into the branch ``base``.
+
+    ``change`` describes the run's difference from its base.  ``image_files`` are the paths that name the image: another
+    pull request that changes one tests another image.
+    """
+
+    github: Forge
+    run: WorkflowRun
+    base: str
+    change: str
+    image_files: Collection[str] = ()
+
+    def results(self, jobs: Sequence[WorkflowJob], failures: Sequence[Failure]) -> list[BaseResult]:
+        """Return what other runs prove about each failed job."""
+        runs, listed = self._other_runs(), cache(self._jobs)
+        return [self._result(job, failure, runs, listed) for job, failure in zip(jobs, failures, strict=True)]
+
+    def _result(self, job: WorkflowJob, failure: Failure, runs: Sequence[WorkflowRun], listed: Listed) -> BaseResult:
+        """Read other runs, the newest first, until they prove something about a failed job."""
+        found: list[Tested] = []
+        for run in runs:
+            same = _jobs_of(job, listed(run))
+            conclusions = {other.conclusion for other in same}
+            if conclusions == {"success"}:
+                return self._not_failing(failure, [*found, (run, same[0])])
+            if conclusions and conclusions <= BAD_JOB:
+                found.append((run, same[0]))
+                changes = {_change(run) for run, _ in found}
+                if "" in changes or len(changes) > 1:  # on the base branch, which is no change, or with two changes
+                    return self._failing(failure, found, listed)
+        return self._not_failing(failure, found)
+
+    def _other_runs(self) -> list[WorkflowRun]:
+        """Return the finished runs of the same workflow that are evidence, the newest first."""
+        since = self.run.created - MAX_AGE
+        runs = (
+            *self.github.runs(self.base, since=since),
+            *self.github.runs(event="merge_group", since=since),
+            *self.github.runs(event="push", status="failure", since=since),
+        )
+        found = {}
+        for other in runs:
+            is_of_change = pull_of(other.head_branch) and other.head_branch != self.run.head_branch
+            is_later = self.run.head_branch == self.base and other.created >= self.run.created
+            ended = other.status == "completed" and other.conclusion in ("success", *BAD_RUN)
+            same = other.name == self.run.name and other.id != self.run.id and not other.fork
+            if same and ended and (on_base(other, self.base) or is_of_change) and not is_later:
+                found[other.id] = other
+        return sorted(found.values(), key=lambda run: (run.created, run.id), reverse=True)[:_MAX_RUNS]
+
+    def _jobs(self, run: WorkflowRun) -> Sequence[WorkflowJob]:
+        """Return the jobs of another run; none if it is for a pull request into another branch, or tests otherwise."""
+        if number := pull_of(run.head_branch):
+            if self.github.pull(number).base_ref != self.base:
+                return ()
+            if not self.github.files(number).keys().isdisjoint(self.image_files):
+                return ()
+        labels = self._labels(run)
+        if LIGHTWEIGHT in labels or (LTS in labels) != self._is_lts:
+            return ()
+        return self.github.jobs(run.id)
+
+    @cached_property
+    def _is_lts(self) -> bool:
+        return LTS in self._labels(self.run)
+
+    def _labels(self, run: WorkflowRun) -> frozenset[str]:
+        """Return the labels of a pull request at the start of its run; a run of anything else has none."""
+        number = pull_of(run.head_branch)
+        if not number:
+            return frozenset()
+        return labels_at(self.github.pull(number).labels, self.github.labellings(number), run.created)
+
+    def _failing(self, failure: Failure, failing: Sequence[Tested], listed: Listed) -> BaseResult:
+        """Return the result of a job that fails elsewhere, too, if it fails there for the same reason."""
+        places = []
+        for run, job in failing:
+            (there,) = _diagnose(self.github, run.id, listed(run), [job])
+            if doubt := other_cause(failure, there, cancelled=job.conclusion == "cancelled"):
+                return BaseResult("unknown", f"unknown: the job fails in {self._describe(run)}, {doubt}", there.url)
+            places.append(self._describe(run))
+        sentence = f"already failing on {self.base}: the job fails in {' and in '.join(places)}"
+        return BaseResult("failing", sentence, failing[0][1].url)
+
+    def _not_failing(self, failure: Failure, found: Sequence[Tested]) -> BaseResult:
+        """Return the result of a job that is not known to fail elsewhere; if it passed, it did so last."""
+        decides = f"a run of it on {self.base} would decide"
+        if not found:
+            days = display.count(MAX_AGE.days, "day")
+            sentence = f"unknown: no run into {self.base} of the {days} before this one has tested the job; {decides}"
+            return BaseResult("unknown", sentence)
+        newest, places = found[0][1], list[str]()
+        for run, job in found:
+            places.append(f"{'fails' if job.conclusion in BAD_JOB else 'passes'} in {self._describe(run)}")
+        ended, url = f"the job {' and '.join(places)}", newest.url
+        if newest.conclusion in BAD_JOB:
+            return BaseResult("unknown", f"unknown: {ended}; {decides}", url)
+        if failure.kind == "flaky infrastructure":
+            sentence = f"unknown: {ended}, and here the infrastructure failed; a rerun would decide"
+            return BaseResult("unknown", sentence, url)
+        return BaseResult("new", f"new with {self.change}: {ended}", url)
+
+    def _describe(self, run: WorkflowRun) -> str:
+        """Name a run, the commit that it tested, and its age compared with this run."""
+        place = _change(run) or f"on {self.base}"
+        if _QUEUE.fullmatch(run.head_branch):
+            place = f"the merge queue, {place}"
+        hours = round((self.run.created - run.created).total_seconds() / 3600)
+        age = f"{display.count(abs(hours), 'hour')} {'earlier' if hours >= 0 else 'later'}"
+        return f"CI run {run.id} of {run.head_sha[:10]} ({place}; {run.created:%Y-%m-%d}, {age})"
+
+
+def _change(run: WorkflowRun) -> str:
+    """Return the pull request that a run tests, such as ``#12``; empty for one of the base branch itself."""
+    queued = _QUEUE.fullmatch(run.head_branch)
+    number = int(queued["number"]) if queued else pull_of(run.head_branch)
+    return f"#{number}" if number else ""
+
+
+def _jobs_of(job: WorkflowJob, others: Iterable[WorkflowJob]) -> list[WorkflowJob]:
+    """Return the jobs with the same name and, if both are known, the same platform."""
+    platform = platform_of(job)
+    same = [other for other in others if other.name == job.name]
+    return [other for other in same if not platform or platform_of(other) in ("", platform)]
+
+
+def other_cause(here: Failure, there: Failure, *, cancelled: bool = False) -> str:
+    """Return why a failure elsewhere may have a different cause than this one; empty if it has the same."""
+    unknown = "unknown" in (here.kind, there.kind)
+    if here.kind == there.kind and not (unknown and cancelled):
+        return ""
+    if unknown and there.kind != "flaky infrastructure" and not cancelled:
+        return ""
+    return f"with a different cause ({there.kind} there, {here.kind} here); a rerun of both would decide"
+
+
 UNKNOWN = BaseResult("unknown", "unknown: it was not compared with the base branch; a run there would decide")
 
 
@@ -59,20 +226,17 @@ class DiagnosedJob:
     @property
     def row(self) -> dict[str, object]:
         """Return a row for a table."""
-        cause = self.failure.cause
-        if len(cause) > _MAX_CAUSE:
-            cause = f"{cause[:_MAX_CAUSE]} …"
+        failure = self.failure
         return {
-            "job": self.failure.job, "class": self.failure.kind, "cause": cause, "platform": self.platform,
-            "on the base branch": self.comparison, "history": self.history, "next": self.failure.next,
-            "url": self.failure.url,
+            "job": failure.job, "class": failure.kind, "cause": shorten(failure.cause, _MAX_CAUSE),
+            "platform": self.platform, "on the base branch": self.comparison, "history": self.history,
+            "next": failure.next, "url": failure.url,
         }  # fmt: skip
 
 
 def diagnose_run(
-    github: Forge, requested: RequestedRun, base: str = "main", change: str = "this run",
-    image_files: Collection[str] = (),
-) -> tuple[DiagnosedJob, ...]:  # fmt: skip
+    github: Forge, requested: RequestedRun, base: str, change: str, image_files: Collection[str]
+) -> tuple[DiagnosedJob, ...]:
     """Return the cause of each failed job of a run, sorted by name, compared with the branch ``base``.
 
     Reads only as much of the logs as needed.  ``change`` describes the run's difference from that branch, and
@@ -80,8 +244,7 @@ def diagnose_run(
     """
     jobs, chosen = _chosen(github, requested)
     failures = _diagnose(github, requested.run.id, jobs, chosen)
-    comparison = Comparison(github, requested.run, base, change, partial(_diagnose, github), image_files)
-    on_base = comparison.results(chosen, failures)
+    on_base = Comparison(github, requested.run, base, change, image_files).results(chosen, failures)
     diagnosed = []
     for job, failure, result in zip(chosen, failures, on_base, strict=True):
         tests = [f"{test.model}/{test.test_case}" for test in ci_runs.functional_tests([job])]
@@ -107,13 +270,20 @@ def _diagnose(
     github: Forge, run_id: int, jobs: Sequence[WorkflowJob], chosen: Iterable[WorkflowJob]
 ) -> tuple[Failure, ...]:
     matches = match_uploads(ci_runs.functional_tests(jobs), github.artifacts(run_id), run_id)
-    artifacts = {match.jobs[0].id: match.upload for match in matches if len(match.jobs) == 1}  # unambiguous
+    failed_jobs = {job.id: FailedJob(job.name, job.url, job.conclusion, job.failed_steps) for job in chosen}
+    return _read_logs(github, failed_jobs, [match for match in matches if len(match.jobs) == 1])
+
+
+def _read_logs(
+    service: Forge | SecondCi, jobs: Mapping[int, FailedJob], matches: Iterable[UploadMatch]
+) -> tuple[Failure, ...]:
+    """Return the cause of each job's failure, from its log and its own artifact; ``jobs`` by their numbers."""
+    uploads = {match.jobs[0].id: match.upload for match in matches}
     logs = []
-    for job in chosen:
-        failed_job = FailedJob(job.name, job.url, job.conclusion, job.failed_steps)
-        logs.append(JobLogs(failed_job, log=github.log(job.id)))
-        if upload := artifacts.get(job.id):
-            logs[-1] = replace(logs[-1], artifact=github.artifact(upload.id), size=upload.size)
+    for number, job in jobs.items():
+        logs.append(JobLogs(job, log=service.log(number)))
+        if upload := uploads.get(number):
+            logs[-1] = replace(logs[-1], artifact=service.artifact(upload.id), size=upload.size)
     return read_logs.diagnose_all(logs)
 
 
@@ -121,15 +291,9 @@ def diagnose_pipeline(source: GoldenSource, base: str, base_commit: str) -> tupl
     """Return the cause of each failed functional job of a pipeline, compared with the pipeline of ``base_commit``."""
     gitlab = source.second_ci
     assert gitlab is not None, "it is a pipeline"
-    jobs = [job for job in source.jobs if job.state not in ("passed", "skipped")]
-    jobs.sort(key=lambda job: (job.name, job.id))
-    uploads = {match.jobs[0].id: match.upload for match in source.matches}
-    logs = []
-    for job in jobs:
-        logs.append(JobLogs(FailedJob(job.name), log=gitlab.log(job.id)))
-        if upload := uploads.get(job.id):
-            logs[-1] = replace(logs[-1], artifact=gitlab.artifact(upload.id), size=upload.size)
-    failures = read_logs.diagnose_all(logs)
+    failing = (job for job in source.jobs if job.state not in ("passed", "skipped"))
+    jobs = sorted(failing, key=lambda job: (job.name, job.id))
+    failures = _read_logs(gitlab, {job.id: FailedJob(job.name, conclusion=job.state) for job in jobs}, source.matches)
     place = f"{base} at {base_commit[:10]}"
     finished = [pipeline for pipeline in gitlab.pipelines(base_commit) if pipeline.status in ("success", "failed")]
     there: dict[tuple[str, str, str], FunctionalTestJob] = {}
@@ -152,8 +316,7 @@ def _result_of_pipeline(gitlab: SecondCi, failure: Failure, test: FunctionalTest
         if failure.kind == "flaky infrastructure":
             return BaseResult("unknown", f"unknown: it passes on {place}; a rerun here would decide")
         return BaseResult("new", f"new with this image: it passes on {place}")
-    log = JobLogs(FailedJob(test.name), log=gitlab.log(test.id))
-    (cause,) = read_logs.diagnose_all([log])
+    (cause,) = _read_logs(gitlab, {test.id: FailedJob(test.name, conclusion=test.state)}, ())
     if doubt := other_cause(failure, cause):
         return BaseResult("unknown", f"unknown: it fails on {place}, {doubt}")
     return BaseResult("failing", f"already failing on {place}, since an unknown time")
@@ -185,7 +348,7 @@ def history_of(rows: History, failure: Failure, platform: str = "") -> str:
         if kind == failure.kind and _signature(row.get("cause", "")) == _signature(failure.cause):
             same[_run_of(url) or place] = place
         if is_same_job and kind in RERUN:
-            flaky[url] = place
+            flaky[url or place] = place
     seen = _times(same) if same else "not seen before in this archive"
     return f"{seen}; infrastructure failed this job before: {_times(flaky)}" if flaky else seen
 

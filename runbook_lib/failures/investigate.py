@@ -1,17 +1,16 @@
 """Notebook investigate-ci: the causes of a CI run's failed jobs, and the changes that may be related."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from runbook_lib import display
-from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.errors import RunbookError
 from runbook_lib.failures import failed_jobs
 from runbook_lib.golden import ci_runs
 from runbook_lib.model import Check, Evidence, Next, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import join_first
-from runbook_lib.text.recipes.ci_selection import WORKFLOW_FILE, describe_selection
 from runbook_lib.world.git.checkout import Checkout, slug_of
 from runbook_lib.world.github import ci_status
 from runbook_lib.world.github.models import Pull, WorkflowRun
@@ -26,15 +25,15 @@ _MAX_LINES = 300  # of a pull request's difference
 class Investigation:
     """The failed jobs of a run, or the ``problem`` that prevented finding one.
 
-    ``pull`` is the pull request that the run tests, ``selection`` describes the tests that its labels selected, and
-    ``changes`` are its files with their patches.
+    ``pull`` is the pull request that the run tests, ``labels`` are those that it had when the run began, which select
+    the tests, and ``changes`` are its files with their patches.
     """
 
     place: ci_runs.RequestedRun | None
     failures: tuple[failed_jobs.DiagnosedJob, ...] = ()
     changes: Mapping[str, str] = field(default_factory=dict)
     pull: Pull | None = None
-    selection: str = ""
+    labels: Collection[str] = ()
     problem: str = ""
 
     @property
@@ -101,8 +100,8 @@ class InvestigateCi:
         failures = failed_jobs.add_history(failures, world.records)
         if pull is None:
             return Investigation(requested, failures)
-        selection = _selection(checkout, github, pull, requested.run)
-        return Investigation(requested, failures, github.files(pull.number), pull, selection)
+        labels = ci_status.labels_at(pull.labels, github.labellings(pull.number), requested.run.created)
+        return Investigation(requested, failures, github.files(pull.number), pull, labels)
 
     def plan(self, facts: Investigation, bump: Bump) -> Plan[World]:
         """Return what was found: there is nothing to change."""
@@ -118,7 +117,7 @@ class InvestigateCi:
         inputs = {"run_id": run.id, "run_attempt": run.attempt, "head_commit": run.head_sha}
         links = {"CI run": run.url}
         if pull:
-            inputs |= {"pull_request": pull.number, "selected_tests": facts.selection}
+            inputs |= {"pull_request": pull.number, "labels": sorted(facts.labels)}
             links["pull request"] = pull.url
         tables = {"failures": [failure.row for failure in failures], "files": facts.files}
         kinds_found = ", ".join(sorted(kinds)) or "no job failed"
@@ -137,9 +136,8 @@ def _show(facts: Investigation, run: WorkflowRun) -> display.View:
         "run": run.url, "branch": run.head_branch, "commit": run.head_sha, "ended": run.conclusion or "not yet",
     }  # fmt: skip
     if pull:
-        labels = ", ".join(sorted(pull.labels)) or "none"
         rows |= {"pull request": f"#{pull.number} {pull.title}", "author": pull.author, "base": pull.base_ref}
-        rows |= {"labels": labels, "CI runs": facts.selection}
+        rows["labels when the run began"] = ", ".join(sorted(facts.labels)) or "none"
     return display.mapping(rows) + failed_jobs.show(facts.failures) + facts.show_changes()
 
 
@@ -155,16 +153,3 @@ def _pull_of(checkout: Checkout, github: Forge, branch: str) -> str:
         if pulls := github.pulls(head=f"{owner}:{branch}"):
             return f"#{pulls[0].number}"
     return ""
-
-
-def _selection(checkout: Checkout, github: Forge, pull: Pull, run: WorkflowRun) -> str:
-    """Return a sentence about the tests that the pull request's labels selected when the run was created."""
-    commit = next((commit for commit in (run.head_sha, pull.head_sha) if checkout.has(commit)), "HEAD")
-    try:
-        workflow = checkout.read([WORKFLOW_FILE], commit)[WORKFLOW_FILE]
-        if not workflow:
-            return f"unknown: {WORKFLOW_FILE} does not exist"
-        labels = ci_status.labels_at(pull.labels, github.labellings(pull.number), run.created)
-        return describe_selection(labels, workflow)
-    except CannotTell as error:
-        return f"unknown: {error}"

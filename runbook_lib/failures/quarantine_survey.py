@@ -17,7 +17,7 @@ from runbook_lib.decisions import Kind
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.failures import quarantines
 from runbook_lib.failures import tracking_issue as tracking
-from runbook_lib.failures.quarantine_change import QuarantineChange, QuarantineCommitted
+from runbook_lib.failures.quarantines import QuarantineChange, QuarantineCommitted
 from runbook_lib.model import Condition, Evidence, Next, Outcome, Plan, Question
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import FUNCTIONAL
@@ -201,7 +201,8 @@ def look(world: World, branch: BumpBranch) -> QuarantineSurvey:
 def _look_change(world: World, branch: BumpBranch, survey: QuarantineSurvey) -> QuarantineSurvey:
     """Add the states of the issues, the runs in open pull requests, and the change that people decided on."""
     bump, github = branch.bump, world.github
-    reenabled, broken = (quarantines.resolve_targets(branch, kind) for kind in ("reenable", "broken"))
+    decisions = quarantines.resolve_targets(branch)
+    reenabled = tuple(target for target, decision in decisions.items() if decision.kind == "reenable")
     tests, own_pulls = survey.tests, list[int]()
     if tests and github is not None:
         own_pulls = [pull.number for pull in github.pulls(base=bump.base) if _is_own(pull, branch)]
@@ -214,7 +215,7 @@ def _look_change(world: World, branch: BumpBranch, survey: QuarantineSurvey) -> 
     )
     survey = replace(survey, tests=tests)
     untracked: dict[Target, QuarantinedTest] = {}
-    for target in broken:
+    for target in (target for target, decision in decisions.items() if decision.kind == "broken"):
         found = [test for test in tests if target.is_of(test.row)]
         if not found:
             advice = "Give the tag of the bump whose CI run it failed in."
@@ -230,7 +231,7 @@ def _look_change(world: World, branch: BumpBranch, survey: QuarantineSurvey) -> 
     issues = {}
     for target, test in untracked.items():
         issues[target] = tracking.of_quarantined(github, target, own, test.row, test.age)
-    change = QuarantineChange(quarantines.files_of(branch, [*reenabled, *untracked]), issues, tuple(reenabled))
+    change = QuarantineChange(quarantines.files_of(branch, [*reenabled, *untracked]), issues, reenabled)
     if own.allowed("whole-row") is None:
         change.require_own_rows()
     passed = ran[len(tests) :]

@@ -1,25 +1,35 @@
-"""Tests that CI leaves out: rows of recipes, unit tests with a marker, and launch scripts that have been moved.
+"""Tests that CI leaves out, and the change of them that a person decided on: rows, unit tests, and launch scripts.
 
-``GatingFiles`` answers for all three whether a test still gates a merge.
+``GatingFiles`` answers for rows of recipes, unit tests with a marker, and launch scripts that have been moved, whether
+a test still gates a merge; ``QuarantineCommitted`` is the condition that the branch has a change.
 """
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Literal
 
-from runbook_lib.decisions import Decision, Kind
+from runbook_lib import display
+from runbook_lib.decisions import Decision
 from runbook_lib.errors import Refused
+from runbook_lib.failures.tracking_issue import review_date
+from runbook_lib.model import Check, Effect, Evidence
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import LaunchScripts
+from runbook_lib.text import edits
 from runbook_lib.text.edits import Edit
+from runbook_lib.text.markdown import unlinked
+from runbook_lib.text.recipes import quarantine, unit_tests
 from runbook_lib.text.recipes import rows as recipes
-from runbook_lib.text.recipes import unit_tests
 from runbook_lib.text.recipes.quarantine import BROKEN, COMMENT, comment_above, gating_scopes
 from runbook_lib.text.recipes.rows import RecipeRow, Target, resolve, target_of
 from runbook_lib.world.bump_branch import BumpBranch
-from runbook_lib.world.git.command import GitFailed
+from runbook_lib.world.conditions.commits import BranchTip, Committed
+from runbook_lib.world.conditions.forge import IssueFiled
+from runbook_lib.world.github.models import Issue
+from runbook_lib.world.ports import World
 
 UNIT_TESTS = "tests/unit_tests"
 _UNIT_TEST = re.compile(rf"{UNIT_TESTS}/[\w./-]{{1,300}}\.py")
@@ -132,14 +142,16 @@ def _commented(match: re.Match[str] | None) -> tuple[str, int | None]:
     return (match["reason"], int(match["issue"])) if match else ("", None)
 
 
-def resolve_targets(branch: BumpBranch, kind: Kind) -> dict[Target, Decision]:
-    """Return the tests of a person's decisions of this kind.
+def resolve_targets(branch: BumpBranch) -> dict[Target, Decision]:
+    """Return the tests of a person's decisions.
 
     Raises Refused for tests that are in no recipe or file on the branch.
     """
     bump = branch.bump
     decided = {}
-    for decision in bump.decisions.of(kind):
+    for decision in bump.decisions.entries:
+        if decision.kind not in ("broken", "reenable", "rerun"):
+            continue
         target = target_of(decision, bump.image_type)
         if bump.repository.tests.scripts:
             target = replace(script_target(bump, target.case), reason=target.reason, issue=target.issue)
@@ -163,13 +175,148 @@ def recipe_texts(branch: BumpBranch, cases: Iterable[str]) -> dict[str, str]:
     patterns = [f"-e{case}" for case in dict.fromkeys(cases)]
     if not patterns:
         return {}
-    try:
-        listed = branch.checkout.git(
-            "grep", "-z", "-l", "--fixed-strings", *patterns, branch.start, "--", recipes.FOLDER
-        )
-    except GitFailed as error:
-        if error.status != 1:  # status 1: git grep found no match
-            raise
-        return {}
+    listed = branch.checkout.grep("-z", "-l", "--fixed-strings", *patterns, branch.start, "--", recipes.FOLDER)
     paths = [path.partition(":")[2] for path in listed.split("\0") if path.endswith((".yaml", ".yml"))]
     return {path: text for path, text in branch.checkout.read(paths, branch.start).items() if text is not None}
+
+
+@dataclass(frozen=True)
+class QuarantineChange:
+    """The tests in ``issues`` are taken out of CI, each with its issue, and ``reenabled`` tests come back."""
+
+    files: GatingFiles
+    issues: Mapping[Target, IssueFiled]
+    reenabled: tuple[Target, ...] = ()
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """The edits as they can be shown now: an issue that is still to be filed is ``#(new)``."""
+        return self.edits_with({target: issue.known for target, issue in self.issues.items()})
+
+    def edits_with(self, numbers: Mapping[Target, int]) -> tuple[Edit, ...]:
+        """Return the edits, with the number of each test's issue."""
+        edited = list(self._moves(numbers))
+        for path, before in self.files.texts.items() if not edited else ():
+            change = self._units if path.endswith(".py") else self._rows
+            after = change(path, before, numbers)
+            if after != before:
+                edited.append(Edit(path, before, after))
+        return tuple(edited)
+
+    def _moves(self, numbers: Mapping[Target, int]) -> Iterator[Edit]:
+        """Yield the moves of launch scripts, whose second line gives the reason and the issue."""
+        for target, issue in numbers.items():
+            if text := self.files.texts.get(target.script):
+                first, _, rest = text.partition("\n")
+                comment = f"# Broken: {quarantine.note(target.reason, issue, review_date())}"
+                yield Edit(target.shelf, text, f"{first}\n{comment}\n{rest}", target.script)
+        for target in self.reenabled:
+            if text := self.files.texts.get(target.shelf):
+                lines = [line for line in text.split("\n") if not line.startswith("# Broken: ")]
+                yield Edit(target.script, text, "\n".join(lines), target.shelf)
+
+    def _units(self, path: str, text: str, numbers: Mapping[Target, int]) -> str:
+        skip = self.files.skip
+        for target, issue in numbers.items():
+            if target.path == path:
+                text = unit_tests.mark(text, target.case, skip, target.reason, issue, review_date())
+        for target in self.reenabled:
+            if target.path == path:
+                text = unit_tests.unmark(text, target.case, skip)
+        return text
+
+    def _rows(self, path: str, text: str, numbers: Mapping[Target, int]) -> str:
+        for target, issue in numbers.items():
+            text = quarantine.mark(path, text, target, issue, review_date())
+        return quarantine.unmark(path, text, self.reenabled)
+
+    def require_own_rows(self) -> None:
+        """Raise Refused for a row that covers more than the named tests: passing ones would leave CI, too."""
+        tests = (*self.issues, *self.reenabled)
+        for row in self.files.rows if self.edits else ():
+            if any(test.is_of(row) for test in tests) and (also := quarantine.also_covered(row, tests)):
+                raise Refused(
+                    f"The row of {row.case} in {row.recipe}:{row.line} also covers {also}. Give this platform a row of "
+                    "its own first, or name the others too.",
+                    "whole-row",
+                )
+
+    @property
+    def summary(self) -> str:
+        """The change in the imperative, such as ``mark 2 tests broken, re-enable 1 test``."""
+        parts = []
+        if self.issues:
+            parts.append(f"mark {display.count(len(self.issues), 'test')} broken")
+        if self.reenabled:
+            parts.append(f"re-enable {display.count(len(self.reenabled), 'test')}")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class QuarantineCommitted:
+    """The branch has the change, from one commit.
+
+    A quarantine names the issue of its test, which may be filed in the same run: the commit is planned with the issues
+    found when it is made, and without an issue nothing is committed.
+    """
+
+    tip: BranchTip
+    change: QuarantineChange
+    title: str
+
+    @property
+    def sentence(self) -> str:
+        """The change in the imperative."""
+        return f"{self.change.summary}, in one commit on branch {self.tip.branch}"
+
+    @property
+    def leaves_machine(self) -> bool:
+        """True if an issue has to be filed first."""
+        return not all(issue.known for issue in self.change.issues.values())
+
+    def holds(self, world: World) -> Check:
+        """Compare the recipes on the branch with the change, with the issues that are open now."""
+        name, issues = "the named tests are changed", self._issues(world)
+        if untracked := self._untracked(issues):
+            return Check(name, "failed", f"No issue tracks {untracked} yet.")
+        committed = self._committed(issues)
+        check = committed.holds(world)
+        if check.status != "passed":
+            return replace(check, name=name)
+        tests = [f"{target}: #{issue.number}" for target, issue in issues.items()]
+        tests += [f"{target} runs again" for target in self.change.reenabled]
+        quarantined = [_named(test) | {"issue": issue.number, "url": issue.url} for test, issue in issues.items()]
+        decided = {"quarantined": quarantined, "reenabled": list(map(_named, self.change.reenabled))}
+        evidence = Evidence({**check.evidence.inputs, **decided}, diff=edits.diff(committed.edits))
+        return Check(name, "passed", f"{check.detail} {', '.join(tests)}.", evidence=evidence)
+
+    def make_true(self, world: World) -> Sequence[Effect]:
+        """Commit.  Raises Refused for a test without an issue, and if the branch or a recipe has changed."""
+        issues = self._issues(world)
+        if untracked := self._untracked(issues):
+            raise Refused(f"No open issue tracks {untracked}, so nothing was changed. Run again with mode=publish.")
+        return self._committed(issues).make_true(world)
+
+    def _issues(self, world: World) -> dict[Target, Issue]:
+        found = {target: filed.find(world) for target, filed in self.change.issues.items()}
+        return {target: issue for target, issue in found.items() if issue is not None}
+
+    def _untracked(self, issues: Mapping[Target, Issue]) -> str:
+        return ", ".join(str(target) for target in self.change.issues if target not in issues)
+
+    def _committed(self, issues: Mapping[Target, Issue]) -> Committed:
+        numbers = {target: issue.number for target, issue in issues.items()}
+        message = commit_message(self.title, numbers, self.change.reenabled)
+        kind: Literal["quarantine", "reenable"] = "quarantine" if issues else "reenable"
+        return Committed(self.tip, self.change.edits_with(numbers), message, kind=kind)
+
+
+def commit_message(title: str, issues: Mapping[Target, int], reenabled: Sequence[Target]) -> str:
+    """Return the message of a commit that quarantines or tracks tests and re-enables others, without the sign-off."""
+    lines = [f"- {unlinked(f'{test}: {test.reason}')} (#{number})" for test, number in issues.items()]
+    lines += [f"- {unlinked(f'{test} is re-enabled: {test.reason}'.removesuffix(': '))}" for test in reenabled]
+    return "\n".join([title, "", *lines])
+
+
+def _named(test: Target) -> dict[str, object]:
+    return {"test": test.subject, "reason": test.reason}

@@ -13,9 +13,8 @@ from runbook_lib.failures import decide, quarantines
 from runbook_lib.failures import quarantine_survey as survey
 from runbook_lib.failures.decide import RunFailures, Triage
 from runbook_lib.failures.failed_jobs import DiagnosedJob
-from runbook_lib.failures.quarantine_change import QuarantineChange, QuarantineCommitted
 from runbook_lib.failures.quarantine_survey import PassingRuns, QuarantineSurvey
-from runbook_lib.failures.quarantines import LeftOut
+from runbook_lib.failures.quarantines import LeftOut, QuarantineChange, QuarantineCommitted
 from runbook_lib.golden import bisect_offer, ci_runs
 from runbook_lib.golden.ci_runs import ChosenRun
 from runbook_lib.model import Condition, Evidence, Next, Outcome, Plan, Round

@@ -23,7 +23,7 @@ from runbook_lib.text.lists import capitalized
 from runbook_lib.text.recipes.file_names import has_values
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import PullRequestState, read_progress
-from runbook_lib.world.github.ci_status import WORKFLOW, branch_of, labels_at, platform_of, pull_of
+from runbook_lib.world.github.ci_status import BAD_JOB, WORKFLOW, branch_of, labels_at, platform_of, pull_of
 from runbook_lib.world.github.models import Artifact, WorkflowJob, WorkflowRun
 from runbook_lib.world.gitlab.models import UNDER_WAY, Bridge, Pipeline, PipelineJob
 from runbook_lib.world.ports import Forge, SecondCi
@@ -47,8 +47,6 @@ ADDRESS = re.compile(
     r"(?:actions/runs/(?P<run>[0-9]{1,18})(?:/(?:attempts/[0-9]+/)?job/(?P<job>[0-9]{1,18}))?|pull/(?P<pull>[0-9]{1,18}))"
     r"(?:\.html)?(?:[/?#]\S*)?"
 )
-#: Conclusions of jobs that failed.
-BAD = frozenset({"failure", "timed_out", "cancelled", "startup_failure"})
 _RAN = frozenset({"passed", "failed", "timed out", "cancelled"})
 _MOST_PIPELINES = 5  # read of a commit
 _PIPELINE = re.compile(r"https?://(?:(?!/pipelines/[0-9])\S)++/pipelines/([0-9]{1,18})(?:[/?#]\S*)?")
@@ -396,4 +394,4 @@ def find_run(github: Forge, text: str, workflow: str = WORKFLOW) -> RequestedRun
 
 def failed(jobs: Iterable[WorkflowJob]) -> tuple[WorkflowJob, ...]:
     """Return the jobs that failed or reached their time limit, without the summary job."""
-    return tuple(job for job in jobs if job.conclusion in BAD and not job.name.startswith(SUMMARY))
+    return tuple(job for job in jobs if job.conclusion in BAD_JOB and not job.name.startswith(SUMMARY))

@@ -8,7 +8,8 @@ from typing import cast
 
 import pytest
 
-from runbook_lib.failures.base_branch import BaseResult, Comparison
+from runbook_lib.failures import failed_jobs
+from runbook_lib.failures.failed_jobs import BaseResult, Comparison
 from runbook_lib.failures.failure import Failure
 from runbook_lib.failures.patterns import FailureKind
 from runbook_lib.world.github.client import GitHub
@@ -67,11 +68,13 @@ class Others:
         return {"docker/.ngc_version.dev" if number == 98 else "README.md": ""}
 
     def compare(self, failed: WorkflowJob, kind: FailureKind = "out of memory") -> BaseResult:
-        def diagnose(_: int, __: object, jobs: Sequence[WorkflowJob]) -> list[Failure]:
+        def diagnose(_: object, __: int, ___: object, jobs: Sequence[WorkflowJob]) -> list[Failure]:
             return [Failure(each.name, each.url, self.cause, "") for each in jobs]
 
-        comparison = Comparison(cast(GitHub, self), RUN, "main", "this image", diagnose, ("docker/.ngc_version.dev",))
-        (result,) = comparison.results([failed], [Failure(failed.name, "", kind, "")])
+        comparison = Comparison(cast(GitHub, self), RUN, "main", "this image", ("docker/.ngc_version.dev",))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(failed_jobs, "_diagnose", diagnose)
+            (result,) = comparison.results([failed], [Failure(failed.name, "", kind, "")])
         return result
 
 

@@ -34,7 +34,7 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 def test_every_class_is_recognized(at: World) -> None:
     github = at.github()
-    seen = failed_jobs.diagnose_run(github, ci_runs.find_run(github, "#10"))
+    seen = failed_jobs.diagnose_run(github, ci_runs.find_run(github, "#10"), "main", "this run", ())
     assert {it.test: it.failure.kind for it in seen} == KINDS
     assert all(0 < len(it.failure.evidence) <= 30 and it.failure.url for it in seen)
     (broken,) = [it for it in seen if it.on_base.state == "failing"]
@@ -57,7 +57,7 @@ def test_each_way_to_name_a_run_leads_to_it(at: World) -> None:
     for url in (job.url, f"{job.url}#step:3:1"):
         asked = ci_runs.find_run(github, url)
         assert (asked.run, asked.job) == (run, job.id)
-    (only,) = failed_jobs.diagnose_run(github, asked)
+    (only,) = failed_jobs.diagnose_run(github, asked, "main", "this run", ())
     assert only.failure.job == job.name
 
 

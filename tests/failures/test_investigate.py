@@ -1,4 +1,4 @@
-"""The investigation of any CI run: named by its branch, or by none; with its pull request, and what its labels run."""
+"""The investigation of any CI run: named by its branch, or by none; with its pull request."""
 
 from collections.abc import Iterator
 
@@ -48,7 +48,7 @@ def test_without_a_place_it_is_the_current_branch(at: World) -> None:
         look(at, "no-such-branch")
 
 
-def test_the_pull_request_and_what_its_labels_run_are_shown_and_recorded(at: World) -> None:
+def test_the_pull_request_and_the_labels_of_its_run_are_shown_and_recorded(at: World) -> None:
     before = at.state()
     at.run(InvestigateCi("#10"), tag="")
     assert at.state() == before
@@ -61,10 +61,9 @@ def test_the_pull_request_and_what_its_labels_run_are_shown_and_recorded(at: Wor
     assert "OutOfMemoryError" in (folder / "failures.csv").read_text()
     found = look(at, "#10")
     given = at.said("inputs")
-    assert (given["selected_tests"], given["pull_request"]) == (found.selection, 10)
+    assert (given["labels"], given["pull_request"]) == (["Run functional tests"], 10)
     (shown,) = InvestigateCi("#10").plan(found, BUMP).shown
     assert isinstance(shown, View)
     pull = at.github().pull(10)
-    labelled = ("Run functional tests", "scope L1", "5 repeats", "pytorch:26.04-py3")
-    parts = (pull.title, pull.author, pull.base_ref, *labelled)
+    parts = (pull.title, pull.author, pull.base_ref, "Run functional tests", "pytorch:26.04-py3")
     assert [part for part in parts if part not in shown.text] == []

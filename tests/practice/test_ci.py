@@ -1,5 +1,7 @@
 """The practice CI as pure functions: which jobs, how they end, and what they measure."""
 
+import re
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +11,26 @@ from runbook_lib.practice import ci, seed
 from runbook_lib.practice.git import BareRepository, read_texts
 from runbook_lib.practice.store import scripted
 from runbook_lib.text.recipes import rows
-from runbook_lib.text.recipes.ci_selection import WORKFLOW_FILE, describe_selection
 from runbook_lib.world.git.blobs import read_blobs
 
 OLD = seed.main()
 NEW = OLD | {"docker/.ngc_version.dev": "nvcr.io/nvidia/pytorch:26.04-py3\n"}
 BUMP = ci.Inputs(NEW, OLD, ("Run functional tests",))
+WORKFLOW_FILE = ".github/workflows/cicd-main.yml"
+#: A branch of the decision in its step "Configure": the condition, and what it selects.
+DECISION = re.compile(
+    r"^ *(?:if|elif|else)\b(.*)\n(?: *(?:#.*)?\n)* *SCOPE=([\w-]+); N_REPEAT=[0-9]+; LIGHTWEIGHT=(true|false)", re.M
+)
+
+
+def decided(workflow: str, labels: Collection[str]) -> tuple[str, bool]:
+    """The scope that the workflow selects for a pull request with these labels, and whether it compares values."""
+    names = dict(re.findall(r"""^ *(HAS_\w+)=.*any\(\. == "([^"]+)"\)""", workflow, re.M))
+    for condition, scope, lightweight in DECISION.findall(workflow):
+        is_met = not {names.get(each) for each in re.findall(r'"\$(HAS_\w+)" == "true"', condition)}.isdisjoint(labels)
+        if is_met or not condition.strip(" ;"):  # the last branch has no condition
+            return scope, lightweight == "false"
+    raise AssertionError("the workflow decides in another way")
 
 
 # -- which tests ----------------------------------------------------------------------------------------------------
@@ -39,9 +55,8 @@ def test_the_workflow_has_the_real_ones_name_and_decides_like_it(megatron_lm: Pa
     assert f"name: {ci.WORKFLOW}\n" in blob[1]
     scopes = {"L0": "mr-github-slim", "L1": "mr-github"}
     for labels in ((), ("Run functional tests",), ("Run tests", "bug"), ("container::lts",)):
-        real, tier = describe_selection(labels, blob[1]), replace(BUMP, labels=labels).tier
-        scope = scopes[real.removeprefix("scope ")[:2]]
-        assert (scope, "not compared" not in real) == (tier["scope"], tier.get("compares", True)), labels
+        (scope, compares), tier = decided(blob[1], labels), replace(BUMP, labels=labels).tier
+        assert (scopes[scope], compares) == (tier["scope"], tier.get("compares", True)), labels
 
 
 # -- what becomes of them -------------------------------------------------------------------------------------------

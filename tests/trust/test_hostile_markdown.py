@@ -17,11 +17,9 @@ from runbook_lib.bump import pins_step
 from runbook_lib.bump.open_pr import part
 from runbook_lib.failures import step
 from runbook_lib.failures import tracking_issue as tracking
-from runbook_lib.failures.base_branch import BaseResult
-from runbook_lib.failures.failed_jobs import DiagnosedJob
+from runbook_lib.failures.failed_jobs import BaseResult, DiagnosedJob
 from runbook_lib.failures.failure import Failure
-from runbook_lib.failures.quarantine_change import commit_message
-from runbook_lib.failures.quarantines import LeftOut
+from runbook_lib.failures.quarantines import LeftOut, commit_message
 from runbook_lib.golden import summary
 from runbook_lib.golden.form import Judgement, ReviewReason
 from runbook_lib.golden.judge import Verdicts

@@ -9,12 +9,12 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from runbook_lib.decisions import Decision
 from runbook_lib.errors import CannotTell, Refused
+from runbook_lib.text.lists import did_you_mean
 from runbook_lib.text.recipes import file_names
 from runbook_lib.text.yaml_spans import Cell, Text, items
 
@@ -200,11 +200,10 @@ def resolve(target: Target, rows: Iterable[RecipeRow]) -> Target:
     if not fitting:
         if rows_of_case:
             platforms = sorted({platform for _, platform in variants})
-            hint = f"Its platforms there: {', '.join(platforms) or 'none'}."
+            hint = f". Its platforms there: {', '.join(platforms) or 'none'}"
         else:
-            similar = get_close_matches(target.case, {row.case for row in rows}, 3)
-            hint = f"Did you mean {' or '.join(similar) or 'another'}?"
-        raise Refused(f"No recipe runs {target}. {hint} Nothing was changed.")
+            hint = did_you_mean(target.case, {row.case for row in rows}, 3)
+        raise Refused(f"No recipe runs {target}{hint}. Nothing was changed.")
     if len(fitting) > 1:
         choices = ", ".join(f"{model}/{target.case}@{platform}" for model, platform in sorted(variants))
         raise Refused(f"{target} is ambiguous: {choices}. Name one of these. Nothing was changed.")

@@ -54,6 +54,18 @@ class Checkout:
         """Run git here and return its output, without the final newline.  Raises GitFailed."""
         return command.git(self.path, *arguments, stdin=stdin)
 
+    def grep(self, *arguments: str, offline: bool = False) -> str:
+        """Return what ``git grep`` prints; empty if nothing matches.  Raises GitFailed.
+
+        ``offline``: what a partial clone lacks is not fetched.
+        """
+        try:
+            return command.git(self.path, "grep", *arguments, offline=offline)
+        except GitFailed as error:
+            if error.status != 1:  # the status of a search without a match
+                raise
+            return ""
+
     def resolve(self, ref: str) -> str:
         """Return the full commit ID of ``ref``.  Raises RunbookError if there is none."""
         commit = self._commit(ref)

@@ -28,9 +28,10 @@ State = Literal[
 #: Maximum number of failed jobs named in a sentence.
 _MOST_NAMES = 3
 
-_BAD = frozenset({"failure", "timed_out", "startup_failure", "action_required"})
+#: Conclusions of runs, and of jobs, that failed.
+BAD_RUN = frozenset({"failure", "timed_out", "startup_failure", "action_required"})
 #: A job that hangs is cancelled by its time limit.
-_BAD_JOB = _BAD | {"cancelled"}
+BAD_JOB = BAD_RUN | {"cancelled"}
 
 
 #: The runners that Megatron-LM's workflow selects, by the beginnings of their labels (``selected_runner`` there).
@@ -108,7 +109,7 @@ class CiStatus:
     @property
     def mark(self) -> str:
         """A text that changes with the state, with a further failure, and with every tenth of the jobs."""
-        failed = sum(job.conclusion in _BAD_JOB for job in self.jobs)
+        failed = sum(job.conclusion in BAD_JOB for job in self.jobs)
         ended = sum(job.status == "completed" for job in self.jobs)
         return f"{self.state} {failed} {ended * 10 // max(len(self.jobs), 1)}"
 
@@ -156,10 +157,10 @@ def judge(run: WorkflowRun | None, jobs: Sequence[WorkflowJob], head: str, wrong
     if run.conclusion == "cancelled":
         advice = f"Rerun it at {run.url} unless a push has cancelled it, then:"
         return CiStatus("cancelled", run, ran, f"waiting for another CI run: {name} was cancelled", Next.again(advice))
-    if run.conclusion not in _BAD:
+    if run.conclusion not in BAD_RUN:
         sentence = f"waiting for a person: {name} ended with the conclusion {run.conclusion!r}"
         return CiStatus("unknown", run, ran, sentence, Next(f"Open {run.url}"))
-    bad = sorted({job.name for job in ran if job.conclusion in _BAD_JOB})
+    bad = sorted({job.name for job in ran if job.conclusion in BAD_JOB})
     sentence = f"waiting for a person: {name} failed ({join_first(bad, _MOST_NAMES) or 'no failed job'})"
     advice = (
         f"{notebooks.GOLDEN_VALUES} refreshes the values that drifted, and {notebooks.BROKEN_TESTS} triages the other "
@@ -171,7 +172,7 @@ def judge(run: WorkflowRun | None, jobs: Sequence[WorkflowJob], head: str, wrong
 def _progress(run: WorkflowRun, jobs: Sequence[WorkflowJob]) -> tuple[State, str]:
     """Return the state of a run that has not ended, and how far it is."""
     done = sum(job.status == "completed" for job in jobs)
-    failed = sum(job.conclusion in _BAD for job in jobs)
+    failed = sum(job.conclusion in BAD_RUN for job in jobs)
     counts = f"{done} of {len(jobs)} jobs done" if jobs else "no job yet"
     if failed:
         counts += f", {failed} failed"

@@ -9,8 +9,7 @@ from runbook_lib.errors import Refused
 from runbook_lib.failures.decide import RunFailures, Triage, open_tests
 from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.failures.failure import Failure
-from runbook_lib.failures.quarantine_change import QuarantineChange
-from runbook_lib.failures.quarantines import GatingFiles
+from runbook_lib.failures.quarantines import GatingFiles, QuarantineChange
 from runbook_lib.golden.bisect_offer import ImageSearches
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.recipes.rows import FOLDER, Target
