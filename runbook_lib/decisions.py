@@ -9,11 +9,11 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 Kind = Literal["accept", "broken", "rerun", "reenable", "hold", "allow"]
 #: The kinds of decisions, which are the keys of the file, in its order.
-KINDS: tuple[Kind, ...] = ("accept", "broken", "rerun", "reenable", "hold", "allow")
+KINDS: tuple[Kind, ...] = get_args(Kind)
 #: The dangers of accepting a value, which an entry has to confirm.
 SLOWER, DIVERGENCE, LOST = "slower", "divergence", "lost"
 #: They in words.
@@ -135,10 +135,6 @@ class Decisions:
         """Return the decision on a subject, bound to this evidence; None if it was made on other values."""
         entry = self.entry(kind, subject)
         return on(entry, seen) if entry else None
-
-    def allowed(self, what: str, *evidence: object) -> Decision | None:
-        """Return the exception that a person allows for this evidence, bound to it."""
-        return self.decided("allow", what, Seen(digest(*evidence)))
 
     def advice(self, kind: Kind, subject: str, confirm: str = "") -> str:
         """Return how to decide in the file: the line to add, or the one to change."""

@@ -18,7 +18,7 @@ from runbook_lib.text.lists import join_first
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.commands import command
-from runbook_lib.world.github.ci_status import choose, count_jobs, judge, on_base
+from runbook_lib.world.github.ci_status import choose, count_jobs, on_base
 from runbook_lib.world.gitlab.models import UNDER_WAY
 from runbook_lib.world.ports import Forge, Services, World
 
@@ -149,10 +149,9 @@ def merge_commit(branch: BumpBranch) -> str:
 
 def commits_since(branch: BumpBranch, merge: str) -> list[str]:
     """Return the newest base-branch commits since the merge, and the merge itself, newest first."""
-    newest = branch.checkout.git("rev-list", "--first-parent", f"--max-count={_COMMITS}", branch.base_commit).split()
-    if merge in newest:
-        return newest[: newest.index(merge) + 1]
-    return [*newest, merge]
+    span = f"{merge}..{branch.base_commit}"
+    newest = branch.checkout.git("rev-list", "--first-parent", f"--max-count={_COMMITS}", span)
+    return [*newest.split(), merge]
 
 
 def github_run(bump: Bump, github: Forge | None, commits: Sequence[str]) -> Check:
@@ -165,7 +164,8 @@ def github_run(bump: Bump, github: Forge | None, commits: Sequence[str]) -> Chec
         return Check(name, "skipped", unknown, Next("Check its page."))
     try:
         tested = ([run for run in github.runs(head_sha=commit) if on_base(run, bump.base)] for commit in commits)
-        run = next(filter(None, (choose(runs, runs[0].head_sha, workflow) for runs in tested if runs)), None)
+        newest = (choose(runs, commit, workflow) for commit, runs in zip(commits, tested, strict=True))
+        run = next(filter(None, newest), None)
         jobs = github.jobs(run.id) if run else ()
     except RunbookError as error:
         return Check(name, "skipped", str(error), Next.again())
@@ -173,11 +173,11 @@ def github_run(bump: Bump, github: Forge | None, commits: Sequence[str]) -> Chec
         place = f"on {bump.base} or in its merge queue"
         detail = f"No run {place}, at {commits[0][:10]} or any commit back to the merge, {commits[-1][:10]}."
         return Check(name, "waiting", detail, Next.again())
-    progress, evidence = judge(run, jobs, run.head_sha), Evidence(links={name: run.url})
+    evidence = Evidence(links={name: run.url})
     detail = f"CI run {run.id} of {run.head_sha[:10]}: {count_jobs(jobs)}."
     if run.status != "completed":
         return Check(name, "waiting", detail, Next.again(run.url), evidence)
-    if progress.state == "passed":
+    if run.conclusion == "success":
         return Check(name, "passed", detail, evidence=evidence)
     listed = join_first(sorted({job.name for job in failed(jobs)}), 8) or "no job failed"
     detail = f"CI run {run.id} of {run.head_sha[:10]} finished with conclusion {run.conclusion} ({listed})."

@@ -17,7 +17,7 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import join_first
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
-from runbook_lib.world.bump_pull import is_mine, read_state
+from runbook_lib.world.bump_pull import read_state
 from runbook_lib.world.github.ci_status import platform_of
 from runbook_lib.world.github.copy_pr_bot import commands
 from runbook_lib.world.ports import Forge, World
@@ -211,7 +211,7 @@ def check(branch: BumpBranch, github: Forge | None, records: Path | None = None)
     pull = state.pull
     if pull is None:
         return ReadyFacts(problem=state.problem or "There is no pull request, so there is nothing to merge.")
-    review = branch_history.review_pull(branch, pull, records, mine=is_mine(pull, state.head_name))
+    review = branch_history.review_pull(branch, pull, records, mine=state.is_mine)
     if review is None:
         unseen = f"#{pull.number} is at {pull.head_sha[:10]}, which cannot be fetched, so nothing was looked at."
         return ReadyFacts((Requirement("commits", "unknown", unseen, Next.again()),), commit=pull.head_sha)
@@ -369,7 +369,7 @@ def _check_pushed(head: Head) -> Iterator[Requirement]:
     branch, pull = head.branch, head.pull
     detail = f"{branch.start[:10]} here, {pull.head_sha[:10]} on #{pull.number}."
     action = Next.run(notebooks.BROKEN_TESTS, "Push it:")
-    if not is_mine(pull, head.state.head_name):
+    if not head.state.is_mine:
         ref = f"refs/pull/{pull.number}/head:{branch.bump.branch}"
         action = Next(f"Fetch it, so that its values are compared: git fetch {branch.base_remote} {ref}")
     yield _met("push", branch.start == pull.head_sha, detail, action)

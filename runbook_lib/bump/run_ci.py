@@ -18,7 +18,7 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import capitalized, join_first
 from runbook_lib.world import bump_branch, polling
 from runbook_lib.world.bump_branch import BumpBranch
-from runbook_lib.world.bump_pull import PullRequestState, is_mine, read_progress, read_state, run_of_head
+from runbook_lib.world.bump_pull import PullRequestState, read_progress, read_state, run_of_head
 from runbook_lib.world.conditions.commits import BranchTip, Committed, Pushed
 from runbook_lib.world.conditions.forge import Authorized, PullKey, label_request
 from runbook_lib.world.git.commits import list_commits
@@ -42,15 +42,11 @@ _DONE = Outcome("CI passed for the head commit.", Next.run(notebooks.SYNC_CHECK)
 
 @dataclass(frozen=True)
 class CiFacts:
-    """The pull request, what prevents its CI, and how many of its newest commits could not be deployed.
-
-    ``no_ci`` is the reason why there is no CI to run, or to follow.
-    """
+    """The pull request, and what prevents its CI; ``no_ci`` is the reason why there is none to run, or to follow."""
 
     state: PullRequestState
     no_ci: str = ""
     obstacle: Outcome | None = None
-    refused: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,10 +69,13 @@ class RunCi:
             if state.github is not None and pins_step.base_has_tag(branch):
                 return CiFacts(state, f"{bump.base} already names {bump.tag}: there is no CI to run.")
             reason = state.problem.rstrip(".") or f"no pull request is open for {bump.branch}"
-            waiting = Outcome(f"waiting for the pull request: {reason}", Next.run(notebooks.OPEN_PR, mode="publish"))
-            return CiFacts(state, obstacle=waiting)
-        refused = _count_refused(branch) if state.refused else 0
-        return CiFacts(state, "", find_obstacle(state, state.pull, state.github, world.records), refused)
+            waiting = f"waiting for the pull request: {reason}"
+            return CiFacts(state, obstacle=Outcome(waiting, Next.run(notebooks.OPEN_PR, mode="publish")))
+        obstacle = find_obstacle(state, state.pull, state.github, world.records)
+        if obstacle is None and state.refused and (refused := _count_refused(branch)) >= _MAX_REFUSED:
+            waiting = f"waiting for a maintainer: {refused} commits in #{state.pull.number} could not be deployed"
+            obstacle = Outcome(waiting, Next(f"Ask a maintainer what prevents the deployment: {state.pull.url}"))
+        return CiFacts(state, obstacle=obstacle)
 
     def plan(self, facts: CiFacts, bump: Bump) -> Plan[World]:
         """Plan the authorization, and what CI has to show."""
@@ -90,18 +89,14 @@ class RunCi:
             return Plan(_DONE, shown, (authorized,), evidence=evidence)
         if facts.obstacle or pull is None:
             return Plan(_DONE, (state.show(),), waiting=facts.obstacle, evidence=evidence)
-        if facts.refused >= _MAX_REFUSED:
-            waiting = f"waiting for a maintainer: {facts.refused} commits in #{pull.number} could not be deployed"
-            fix = f"Ask a maintainer what prevents the deployment: {pull.url}"
-            return Plan(_DONE, (state.show(),), waiting=Outcome(waiting, Next(fix)), evidence=evidence)
-        return Plan(_DONE, shown, conditions=self._conditions(facts, pull), evidence=evidence)
+        return Plan(_DONE, shown, conditions=self._conditions(state, pull), evidence=evidence)
 
-    def _conditions(self, facts: CiFacts, pull: Pull) -> tuple[Condition[World], ...]:
-        state, bump = facts.state, facts.state.bump
+    def _conditions(self, state: PullRequestState, pull: Pull) -> tuple[Condition[World], ...]:
+        bump = state.bump
         key = PullKey(f"{pull.head_owner}:{pull.head_ref}", pull.base_ref)
         conditions: list[Condition[World]] = []
         head = pull.head_sha
-        if facts.refused:  # a refused deployment is tied to its commit
+        if state.refused:  # a refused deployment is tied to its commit
             tip = BranchTip(bump.branch, state.branch.start)
             name = "another commit replaces the refused one"
             conditions.append(Committed(tip, (), _EMPTY_COMMIT_TITLE, name, True, "empty"))
@@ -177,15 +172,14 @@ def find_obstacle(state: PullRequestState, pull: Pull, github: Forge, records: P
         advice = bump.decisions.advice("allow", "merge-base")
         fix = f"Merge {pull.base_ref} into {pull.head_ref} by hand, or {advice}."
         return Outcome(f"waiting for a person: #{pull.number} conflicts with {pull.base_ref}", Next.again(fix))
-    mine = is_mine(pull, state.head_name)
-    head, tip = pull.head_sha, state.branch.tip if mine else None
+    head, tip = pull.head_sha, state.branch.tip if state.is_mine else None
     is_behind = tip is None or (checkout.has(head) and checkout.is_ancestor(tip, head))
     if tip and not is_behind and not branch_history.only_ci_answers(state.branch, head, tip, records):
         commits = f"{bump.branch} is at {tip[:10]} here, #{pull.number} at {head[:10]}"
         return Outcome(f"waiting for a push: {commits}", Next.run(notebooks.OPEN_PR))
     if not state.refused and (state.authorized or run_of_head(pull, github, bump)):
         return None
-    if not mine:
+    if not state.is_mine:
         # The gate keeps unread code off the runners: only a person may open it for somebody else's commits.
         waiting = f"waiting for a person: #{pull.number} has {pull.author}'s commits, so CI must be authorized by hand"
         return Outcome(waiting, Next(f'Read every line of {pull.url}/files, then comment "{command(head)}" there.'))
@@ -215,7 +209,7 @@ class PushRound:
         branch = bump_branch.look(world, bump)
         state = read_state(branch, world.github)
         pull, commits = state.pull, world.round.commits and not bump.apply
-        if pull is None or branch.tip is None or not is_mine(pull, state.head_name):
+        if pull is None or branch.tip is None or not state.is_mine:
             return RoundFacts()
         is_pushed = branch.checkout.has(pull.head_sha) and branch.checkout.is_ancestor(branch.tip, pull.head_sha)
         if is_pushed and not commits:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, Self, cast, get_args
 
-from runbook_lib.decisions import Decision, Decisions
+from runbook_lib.decisions import Decision, Decisions, Seen, digest
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.reference import ImageType as ImageType
 from runbook_lib.images.reference import Tag
@@ -51,13 +51,15 @@ class Bump:
         given: Mapping[str, object] = MappingProxyType({}),
     ) -> Self:
         """Check a notebook's common parameters.  Raises RunbookError for an invalid value."""
-        texts = {"tag": tag, "image_type": image_type, "base": base, "remote": remote, "mode": mode}
+        texts: dict[str, object] = {"tag": tag, "image_type": image_type, "base": base, "remote": remote, "mode": mode}
         for name, value in texts.items():
-            _require_type(name, value)
-        if mode not in get_args(Mode):
-            raise RunbookError(f"The mode {mode!r} is unknown.", f"Choose {', '.join(get_args(Mode))}.")
-        if image_type not in ("dev", "lts"):
-            raise RunbookError(f"The image type {image_type!r} is unknown.", "Choose dev or lts.")
+            # Neither the parameters cell nor papermill checks types: 26.10 arrives as the number 26.1.
+            if not isinstance(value, str):
+                fix = f'text: use {name} = "…", or -r {name} … with papermill'
+                raise RunbookError(f"Parameter {name} is {value!r}, of type {type(value).__name__}; it must be {fix}.")
+        for name, value, choices in (("mode", mode, get_args(Mode)), ("image type", image_type, get_args(ImageType))):
+            if value not in choices:
+                raise RunbookError(f"The {name} {value!r} is unknown.", f"Choose {' or '.join(choices)}.")
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._/-]*", remote):
             raise RunbookError(f"remote={remote!r} is not a valid git remote name. Examples: origin, fork")
         target = None
@@ -66,7 +68,7 @@ class Bump:
             _branch_name("tag", str(target))  # the bump's branch is named after it
         return cls(
             tag=target,
-            image_type="lts" if image_type == "lts" else "dev",
+            image_type=cast(ImageType, image_type),
             base=_branch_name("base", base),
             remote=remote,
             mode=cast(Mode, mode),
@@ -77,7 +79,7 @@ class Bump:
 
     def allowed(self, what: str, *evidence: object) -> Decision | None:
         """Return a person's decision to make this exception of the bump for this evidence; None without one."""
-        return self.decisions.allowed(what, self.target, *evidence)
+        return self.decisions.decided("allow", what, Seen(digest(self.target, *evidence)))
 
     @property
     def target(self) -> str:
@@ -116,13 +118,6 @@ class Bump:
     def publish(self) -> bool:
         """True if changes may leave this machine."""
         return self.mode == "publish"
-
-
-def _require_type(name: str, value: object) -> None:
-    # Neither the parameters cell nor papermill checks types: 26.10 arrives as the number 26.1.
-    if not isinstance(value, str):
-        fix = f'text: use {name} = "…", or -r {name} … with papermill'
-        raise RunbookError(f"Parameter {name} is {value!r}, of type {type(value).__name__}; it must be {fix}.")
 
 
 def _branch_name(parameter: str, name: str) -> str:

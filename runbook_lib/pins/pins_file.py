@@ -76,17 +76,14 @@ def _image(file: UserFile, keys: Keys) -> PinnedImage:
 
 
 def _with_short_names(images: Sequence[PinnedImage]) -> tuple[PinnedImage, ...]:
-    """Return several images with the shortest end of each name that no other name has; a single one as it is."""
+    """Return several images with the last part of each name, or all of a name if that is another's too."""
     if len(images) == 1:
         return tuple(images)
-    named = []
-    for image in images:
-        parts = image.name.split("/")
-        ends = ["/".join(parts[start:]) for start in reversed(range(len(parts)))]
-        others = [f"/{other.name}" for other in images if other is not image]
-        short = next((end for end in ends if not any(other.endswith(f"/{end}") for other in others)), image.name)
-        named.append(replace(image, short=short))
-    return tuple(named)
+    ends = [image.name.rpartition("/")[2] for image in images]
+    return tuple(
+        replace(image, short=end if ends.count(end) == 1 else image.name)
+        for image, end in zip(images, ends, strict=True)
+    )
 
 
 def _pin(file: UserFile, keys: Keys) -> PinSite:

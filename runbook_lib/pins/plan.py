@@ -2,13 +2,13 @@
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.images.reference import ImageType, Tag
 from runbook_lib.pins.sites import Pin, SiteReading, Sites, Texts, dead_arguments, read
-from runbook_lib.text.edits import Edit, Span, edited_paths, splice
+from runbook_lib.text.edits import Edit, Span, splice
 from runbook_lib.text.lists import join_first
 from runbook_lib.text.yaml_spans import is_text
 
@@ -108,7 +108,7 @@ def plan(
             if pin.image.digest not in (None, digest) and not pin.location.platform and pin not in moved:
                 moved.append(pin)
     changes, edits = _edit(moved, texts, target, digest)
-    _prove(texts, edits, sites, {pin.position for pin in moved}, target, digest)
+    _prove(pins, {**texts, **{edit.path: edit.after for edit in edits}}, sites, moved, target, digest)
     platforms = tuple(dict.fromkeys(pin.location.platform for pin in chosen if pin.location.platform))
     warnings += _pin_warnings(pins, moving, target)
     for reading, reason in dead_arguments(texts, readings):
@@ -221,33 +221,28 @@ def _edit(
     return tuple(changes), tuple(edits)
 
 
-def _prove(
-    texts: Texts, edits: Sequence[Edit], sites: Sites, moved: Set[tuple[str, int]], target: Tag, digest: str
-) -> None:
+def _prove(pins: Iterable[Pin], edited: Texts, sites: Sites, moved: Sequence[Pin], target: Tag, digest: str) -> None:
     """Read the edited texts again: moved pins must be at the target, and every other pin must be unchanged."""
+    positions = {pin.position for pin in moved}
     expected: list[tuple[str, str, int, str]] = []
-    for pin in _all_pins(texts, sites):
-        image = _new_image(pin, target, digest) if pin.position in moved else str(pin.image)
+    for pin in pins:
+        image = _new_image(pin, target, digest) if pin.position in positions else str(pin.image)
         expected.append((pin.path, pin.location.selector, pin.line, image))
-    edited = {**texts, **{edit.path: edit.after for edit in edits}}
-    actual = [(pin.path, pin.location.selector, pin.line, str(pin.image)) for pin in _all_pins(edited, sites)]
-    if actual == expected:
+    readings = read(edited, sites)
+    after = [pin for reading in readings for pin in reading.pins]
+    if expected == [(pin.path, pin.location.selector, pin.line, str(pin.image)) for pin in after]:
         return
-    for reading in read(edited, sites):
+    for reading in readings:
         if reading.problem and reading.site.needs == "declared":
             raise CannotTell(
                 f"After the planned edits the pins file would no longer find its pin, so nothing was changed. "
                 f"{reading.problem} Correct its finder: it may contain the old tag or digest, or allow no quotes."
             )
+    paths = list(dict.fromkeys(pin.path for pin in moved))
     raise RunbookError(
-        f"The edits of {join_first(edited_paths(edits), _MAX_LISTED)} were made on a copy and read again, and the "
-        "pins are not as planned. Nothing was changed. This is a bug of the runbook: please report it."
+        f"The edits of {join_first(paths, _MAX_LISTED)} were made on a copy and read again, and the pins are not as "
+        "planned. Nothing was changed. This is a bug of the runbook: please report it."
     )
-
-
-def _all_pins(texts: Texts, sites: Sites) -> Iterator[Pin]:
-    for reading in read(texts, sites):
-        yield from reading.pins
 
 
 def _pin_warnings(pins: Iterable[Pin], moving: Sequence[ImageType], target: Tag) -> Iterator[str]:

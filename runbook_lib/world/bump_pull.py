@@ -122,6 +122,11 @@ class PullRequestState:
         return self.branch.bump
 
     @property
+    def is_mine(self) -> bool:
+        """True if the pull request comes from the bump's own branch."""
+        return self.pull is not None and is_mine(self.pull, self.head_name)
+
+    @property
     def authorized(self) -> tuple[Comment, ...]:
         """The comments that authorize CI for the head commit: our own, and those of people who may authorize it."""
         return commands(self.comments, self.pull.head_sha, self.me) if self.pull else ()
