@@ -63,15 +63,13 @@ def _require_few(found: Sequence[Place]) -> None:
 
 def _sources(checkout: Checkout, commit: str, texts: Collection[str], notes: list[str]) -> dict[str, Source]:
     """Return the files of a commit with one of these texts."""
-    options = [part for text in texts for part in ("-e", text)]
+    if not texts:
+        return {}
+    options = ("-l", "-z", "-I", "-F", "--full-name", "--no-color", "--no-recurse-submodules")
     try:
-        forms = ("-l", "-z", "-I", "-F", "--full-name", "--no-color", "--no-recurse-submodules")
-        listed = checkout.git("grep", *forms, *options, commit, "--") if options else ""
+        listed = checkout.grep(*options, *(f"-e{text}" for text in texts), commit, "--")
     except GitFailed as error:
-        listed, is_complete = error.found, error.stderr == "nothing."
-        if not listed and not is_complete:
-            raise CannotTell(f"{checkout.path} could not be searched. {error}") from error
-        notes += [] if is_complete else [f"Some files could not be searched: {error.stderr}"]
+        raise CannotTell(f"{checkout.path} could not be searched. {error}") from error
     sources = {}
     for path, text in checkout.read([name.partition(":")[2] for name in listed.split("\0") if name], commit).items():
         if text is not None and len(text) <= _MAX_LENGTH:
@@ -85,25 +83,24 @@ def _arrivals(
     checkout: Checkout, commit: str, sources: Mapping[str, Source], pins: list[Place], notes: list[str]
 ) -> dict[Place, list[moves.Arrival]]:
     """Return the commits that brought the places their tags, in these files and under their former names."""
-    paths = former = {place.path for place in pins}
+    paths = {place.path for place in pins}
     log = ""
     try:
         if checkout.git("rev-parse", "--is-shallow-repository") == "true":
             notes.append("The clone is shallow, so git does not know every bump: run `git fetch --unshallow` first.")
-        for _ in range(5):  # renames of a file, one after the other
-            if former:
-                specs = [f":(top,literal){path}" for path in sorted(paths)]
-                log = checkout.git(*moves.LOG, f"--max-count={_MAX_COMMITS}", commit, "--", *specs)
-                former = _former_paths(checkout, log, paths) - paths
-                paths = paths | former
+        if paths:
+            for old, new in _renames(checkout, commit):
+                if new in paths:
+                    paths.add(old)
+            specs = [f":(top,literal){path}" for path in sorted(paths)]
+            log = checkout.git(*moves.LOG, f"--max-count={_MAX_COMMITS}", commit, "--", *specs)
     except GitFailed as error:
         notes.append(f"The history could not be read, so what bumps moved is unknown. {error}")
     return moves.trace(log, sources, pins)
 
 
-def _former_paths(checkout: Checkout, log: str, paths: set[str]) -> set[str]:
-    """Return the paths from which commits of the log renamed files that they seem to add."""
-    added = [name for name, _, changed in moves.commits(log) if any(file.old_path == "/dev/null" for file in changed)]
-    options = ("--no-walk", "--first-parent", "-m", "-M", "--diff-filter=R", "--name-status", "-z", "--format=")
-    listed = checkout.git("log", *options, *added) if added else ""
-    return {old for old, new in re.findall(r"R[0-9]{1,3}\0([^\0]+)\0([^\0]+)", listed) if new in paths}
+def _renames(checkout: Checkout, commit: str) -> list[tuple[str, str]]:
+    """Return the former and the new path of each file that a commit of the history renamed, the newest first."""
+    options = ("--first-parent", "-m", "-M", "--diff-filter=R", "--name-status", "-z", "--format=")
+    listed = checkout.git("log", *options, f"--max-count={_MAX_COMMITS}", commit, "--")
+    return re.findall(r"R[0-9]{1,3}\0([^\0]+)\0([^\0]+)", listed)

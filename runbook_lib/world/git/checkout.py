@@ -55,16 +55,8 @@ class Checkout:
         return command.git(self.path, *arguments, stdin=stdin)
 
     def grep(self, *arguments: str, offline: bool = False) -> str:
-        """Return what ``git grep`` prints; empty if nothing matches.  Raises GitFailed.
-
-        ``offline``: what a partial clone lacks is not fetched.
-        """
-        try:
-            return command.git(self.path, "grep", *arguments, offline=offline)
-        except GitFailed as error:
-            if error.status != 1:  # the status of a search without a match
-                raise
-            return ""
+        """Return what ``git grep`` prints, empty if nothing matches; ``offline`` as in ``command.output``."""
+        return command.git(self.path, "grep", *arguments, offline=offline)
 
     def resolve(self, ref: str) -> str:
         """Return the full commit ID of ``ref``.  Raises RunbookError if there is none."""
@@ -214,20 +206,11 @@ class Checkout:
     def _remote_call(self, remote: str, *arguments: str) -> str:
         try:
             return command.git(self.path, *arguments, remote=remote)
-        except command.NoSuchRemote as error:
-            raise self._no_remote(remote) from error
         except GitFailed as error:
             raise Unreachable(
                 f"The remote {remote!r} ({self.remote_url(remote)}) could not be read. git reports: {error.stderr} "
                 "Check the URL, the network and your credentials; `git ls-remote` must work without prompting."
             ) from error
-
-    def _no_remote(self, remote: str) -> RunbookError:
-        names = ", ".join(self.remote_urls()) or "none"
-        return RunbookError(
-            f"{self.path} has no remote named {remote!r}; it has {names}.",
-            "Add it with `git remote add`, or give another as remote.",
-        )
 
     # -- changing -----------------------------------------------------------------------------------------------
 
@@ -259,8 +242,6 @@ class Checkout:
         options = ("--quiet", "--no-follow-tags", "--recurse-submodules=no", *lease)
         try:
             command.git(self.path, "push", *options, "--", remote, f"{commit}:{ref}", remote=remote)
-        except command.NoSuchRemote as error:
-            raise self._no_remote(remote) from error
         except GitFailed as error:
             advice = "The commit is safe here; run again when you have permission to push."
             if "stale info" in error.stderr:

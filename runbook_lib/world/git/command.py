@@ -37,17 +37,14 @@ OLDEST = (2, 31)
 
 
 class GitFailed(RunbookError):
-    """A git command that failed: its error output without credentials, and its exit status if it had one.
+    """A git command that failed: its error output without credentials, and its exit status if it had one."""
 
-    ``found``: what a search printed that could not read some files.
-    """
-
-    def __init__(self, command: str, stderr: str, status: int | None = None, found: str = ""):
-        self.stderr, self.status, self.found = stderr or "nothing.", status, found
+    def __init__(self, command: str, stderr: str, status: int | None = None):
+        self.stderr, self.status = stderr or "nothing.", status
         super().__init__(f"`git {command}` failed: {self.stderr}")
 
 
-class NoSuchRemote(GitFailed):
+class NoSuchRemote(RunbookError):
     """The repository has no remote with this name."""
 
 
@@ -77,9 +74,9 @@ def output(
     place: Path, *arguments: str, stdin: bytes | None = None, settings: Mapping[str, str] | None = None,
     remote: str | None = None, offline: bool = False, index: Path | None = None,
 ) -> bytes:  # fmt: skip
-    """Run git in a folder and return its output.  Raises GitFailed.
+    """Run git in a folder and return its output; that of a search without a match is empty.  Raises GitFailed.
 
-    ``settings`` are further configuration settings, passed in the environment.
+    ``settings`` are further configuration settings.
     ``remote`` must be a remote of the repository, or NoSuchRemote is raised: git interprets any other word as a path.
     ``offline``: missing objects are not fetched, by any protocol.  ``index`` is used in place of the repository's.
     """
@@ -94,10 +91,11 @@ def output(
         env |= _without_proxy(used)
         if not any(address.startswith("http://") for address in used):
             configured["protocol.http.allow"] = "never"  # no redirect leads from https to plain http
+    options = [word for name, value in configured.items() for word in ("-c", f"{name}={value}")]
     try:
         # A time-out or Ctrl-C ends git's own children (ssh, hooks) too.
         patience = _LAST_MOMENTS if remote is None else 0.0
-        done = complete(["git", "-C", str(place), *arguments], env | _configured(configured), limit, stdin, patience)
+        done = complete(["git", "-C", str(place), *options, *arguments], env, limit, stdin, patience)
     except ValueError:  # a zero byte, or a surrogate
         raise GitFailed(visible(command), "a name contains a character that git does not allow in names.") from None
     except (FileNotFoundError, PermissionError):
@@ -105,10 +103,12 @@ def output(
         raise GitFailed(command, f"git was not found, or may not be run. {advice}") from None
     except subprocess.TimeoutExpired:
         raise GitFailed(command, f"it took longer than {limit:.0f} seconds and was stopped.") from None
-    # A search continues after a file that it cannot read, and its exit status does not show that.
-    if done.returncode or (arguments[0] == "grep" and done.stderr.startswith(b"error: ")):
-        found = done.stdout.decode("utf-8", "surrogateescape")
-        raise GitFailed(command, _sentence(done.stderr.decode("utf-8", "replace") or found), done.returncode, found)
+    has_failed = done.returncode != 0
+    if arguments[0] == "grep":  # status 1: no match; it continues after a file that it cannot read, without a status
+        has_failed = done.returncode > 1 or done.stderr.startswith(b"error: ")
+    if has_failed:
+        said = (done.stderr or done.stdout).decode("utf-8", "replace")
+        raise GitFailed(command, _sentence(said), done.returncode)
     return done.stdout
 
 
@@ -129,28 +129,21 @@ def addresses(place: Path, remote: str, *, push: bool) -> list[str]:
     try:
         return git(place, "remote", "get-url", "--all", *(["--push"] if push else []), "--", remote).splitlines()
     except GitFailed as error:
-        if error.status == _NO_REMOTE:
-            raise NoSuchRemote("remote get-url", error.stderr, error.status) from error
-        raise
+        if error.status != _NO_REMOTE:
+            raise
+        names = ", ".join(git(place, "remote").split()) or "none"
+        raise NoSuchRemote(
+            f"{place} has no remote named {remote!r}; it has {names}.",
+            "Add it with `git remote add`, or give another as remote.",
+        ) from error
 
 
 def _without_proxy(used: Iterable[str]) -> dict[str, str]:
     """Return the variables that keep git from using a proxy, from the environment or its settings, for this machine."""
     from runbook_lib.world.transport.urls import is_loopback  # only calls of a remote need it
 
-    hosts = [match[1].strip("[]") for address in used if (match := _HOST.match(address))]
+    hosts = [match[1] for address in used if (match := _HOST.match(address))]
     return {"no_proxy": "*", "NO_PROXY": "*"} if any(map(is_loopback, hosts)) else {}
-
-
-def _configured(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for settings, in addition to those in the environment (git-config(1), GIT_CONFIG_COUNT)."""
-    text = os.environ.get("GIT_CONFIG_COUNT", "")
-    count = int(text) if re.fullmatch(r"[0-9]{1,4}", text) else 0
-    variables: dict[str, str] = {}
-    for name, value in settings.items():
-        variables |= {f"GIT_CONFIG_KEY_{count}": name, f"GIT_CONFIG_VALUE_{count}": value}
-        count += 1
-    return variables | {"GIT_CONFIG_COUNT": str(count)} if variables else {}
 
 
 def _sentence(stderr: str) -> str:
