@@ -21,7 +21,7 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.practice.registry import PracticeRegistry
 from runbook_lib.record.recorder import Recorder
 from runbook_lib.text.notebook_file import NotebookSource
-from runbook_lib.world import bump_branch
+from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.ports import World as Outside
 
@@ -61,7 +61,7 @@ class World:
             "good": "26.03-py3", "test": f"bash {self.folder}/test.sh {{tag}} {{restored}}", "metric": "value higher",
         }  # fmt: skip
         request = parse(bump, site or self.site, **{**given, **changes})
-        return read_search(bump_branch.find(self.checkout, bump, SERVICES), request)
+        return read_search(BumpBranch.find(self.checkout, bump, SERVICES), request)
 
     @property
     def site(self) -> Site:

@@ -26,7 +26,6 @@ from runbook_lib.images.reference import ImageRef
 from runbook_lib.model import Check, Effect, Evidence, Next, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.markdown import render
-from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.machine import files
 from runbook_lib.world.ports import World
@@ -307,7 +306,7 @@ class BisectImage:
             return None
         site = read_site(self.site)
         request = parse(bump, site, self.good, self.test, self.metric, self.budget, practice=self.practice)
-        return read_search(bump_branch.look(world, bump), request)
+        return read_search(BumpBranch.look(world, bump), request)
 
     def plan(self, facts: SearchFacts | None, bump: Bump) -> Plan[World]:
         """Plan the runs."""

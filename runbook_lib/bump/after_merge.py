@@ -15,7 +15,6 @@ from runbook_lib.model import Check, Evidence, Next, Outcome, Plan, Status
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.check import PinVerdict, lockstep_tags, outcome
 from runbook_lib.text.lists import join_first
-from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.commands import command
 from runbook_lib.world.github.ci_status import choose, count_jobs, on_base
@@ -50,7 +49,7 @@ def look(world: World, bump: Bump) -> MergeFacts:
 
     A part that GitHub or GitLab cannot answer says so.
     """
-    branch = bump_branch.look(world, bump)
+    branch = BumpBranch.look(world, bump)
     quarantines = survey.look(world, replace(branch, bump=replace(bump, tag=None, decisions=Decisions())))
     merge, runs, notes = "", list[Check](), [*branch.warnings, *quarantines.notes]
     if pins_step.base_has_tag(branch):

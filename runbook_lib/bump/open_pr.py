@@ -14,9 +14,16 @@ from runbook_lib.pins.plan import PinPlan
 from runbook_lib.record.run_file import Identity
 from runbook_lib.text.edits import diff, edited_paths
 from runbook_lib.text.markdown import compose_body, render, unlinked
-from runbook_lib.world import bump_branch
-from runbook_lib.world.bump_branch import BumpBranch, commit_titles
-from runbook_lib.world.bump_pull import find_pull, head_of, is_mine, marked, named_in, open_for
+from runbook_lib.world.bump_branch import (
+    BumpBranch,
+    commit_titles,
+    find_pull,
+    head_of,
+    is_mine,
+    marked,
+    named_in,
+    open_for,
+)
 from runbook_lib.world.conditions.commits import BranchTip, Merged, Pushed
 from runbook_lib.world.conditions.forge import Described, Labelled, PullKey, PullOpen
 from runbook_lib.world.git.commits import merged_tree
@@ -67,7 +74,7 @@ class PullFacts:
 
 def look(world: World, bump: Bump) -> PullFacts:
     """Read the branch, the registry, the base and the open pull requests.  Raises RunbookError like ``plan_bump``."""
-    branch = bump_branch.look(world, bump)
+    branch = BumpBranch.look(world, bump)
     facts = PullFacts(branch, pins_step.plan_bump(branch), head_of(world.checkout, bump))
     if bump.tag is None:
         return facts

@@ -11,8 +11,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.failures import quarantines
 from runbook_lib.failures.failed_jobs import MAX_AGE
 from runbook_lib.text.lists import join_first
-from runbook_lib.world.bump_branch import BumpBranch
-from runbook_lib.world.bump_pull import PullRequestState, read_progress
+from runbook_lib.world.bump_branch import BumpBranch, PullRequestState, read_progress
 from runbook_lib.world.github.ci_status import CiStatus, branch_of, on_base
 from runbook_lib.world.github.models import Pull, WorkflowJob
 from runbook_lib.world.ports import Forge

@@ -22,7 +22,6 @@ from runbook_lib.pins.plan import PinChange, PinPlan, plan
 from runbook_lib.pins.sites import Sites
 from runbook_lib.text import edits
 from runbook_lib.text.markdown import unlinked
-from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.conditions.commits import BranchTip, Committed
 from runbook_lib.world.image_lookup import verify_tag
@@ -292,7 +291,7 @@ class PinStep:
 
     def look(self, world: World, bump: Bump) -> PinFacts:
         """Read the branch and the registry.  Raises RunbookError like ``plan_bump``."""
-        branch = bump_branch.look(world, bump)
+        branch = BumpBranch.look(world, bump)
         planned = plan_bump(branch)
         pins = sync_survey.survey(branch.checkout, [branch.start], repository=bump.repository)
         return PinFacts(branch, planned, pins.rows())

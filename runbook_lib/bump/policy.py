@@ -6,8 +6,7 @@ from runbook_lib import display
 from runbook_lib.model import Awaited, Check, Next, Plan, Question
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import join_first
-from runbook_lib.world.bump_branch import BumpBranch
-from runbook_lib.world.bump_pull import head_of
+from runbook_lib.world.bump_branch import BumpBranch, head_of
 from runbook_lib.world.conditions.commits import Pushed
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.ports import World

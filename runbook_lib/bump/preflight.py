@@ -15,7 +15,6 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.plan import PinPlan
 from runbook_lib.text.edits import diff
 from runbook_lib.text.recipes import rows
-from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.git.commits import tree_with
 from runbook_lib.world.github.errors import RIGHTS, scopes
@@ -44,7 +43,7 @@ class PreflightFacts:
 
 def look(world: World, bump: Bump) -> PreflightFacts:
     """Read the branch, the registry, the checkout and the token.  Raises RunbookError like ``plan_bump``."""
-    branch = bump_branch.look(world, bump)
+    branch = BumpBranch.look(world, bump)
     _require_known(branch)
     planned = pins_step.plan_bump(branch)
     checks = (*_checkout_checks(branch, planned.plan), *policy.checks(branch), *rights(world.github, bump))

@@ -15,9 +15,7 @@ from runbook_lib.golden.ci_runs import failed
 from runbook_lib.model import Evidence, Next, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import join_first
-from runbook_lib.world import bump_branch
-from runbook_lib.world.bump_branch import BumpBranch
-from runbook_lib.world.bump_pull import read_state
+from runbook_lib.world.bump_branch import BumpBranch, read_state
 from runbook_lib.world.github.ci_status import platform_of
 from runbook_lib.world.github.copy_pr_bot import commands
 from runbook_lib.world.ports import Forge, World
@@ -97,7 +95,7 @@ class ReadyFacts:
 def look(world: World, bump: Bump) -> ReadyFacts:
     """Read every requirement again.  Changes nothing."""
     steps = {step["name"]: step for step in world.journal.steps if step["name"] != NAME}
-    found = check(bump_branch.look(world, bump), world.github, world.records)
+    found = check(BumpBranch.look(world, bump), world.github, world.records)
     return replace(found, steps=tuple(steps.values()))
 
 

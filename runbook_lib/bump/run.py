@@ -21,7 +21,7 @@ from runbook_lib.model import Check, Condition, Next, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record import decisions
 from runbook_lib.record.recorder import Recorder
-from runbook_lib.world import bump_branch
+from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.github.errors import NotAllowed
 from runbook_lib.world.ports import ONLINE, Services, World
@@ -240,7 +240,7 @@ class Run:
         plan = step.plan(step.look(self.world, bump), bump)
         if plan.conditions and plan.on_branch:
             own = plan.on_branch
-            branch = self.world.branches[own] if isinstance(own, str) else bump_branch.look(self.world, bump)
+            branch = self.world.branches[own] if isinstance(own, str) else BumpBranch.look(self.world, bump)
             if branch.tip:
                 plan = branch_history.apply_review(plan, branch_history.review(branch, branch.tip, self.record.records))
         plan = policy.with_fork(plan, self.checkout, bump)

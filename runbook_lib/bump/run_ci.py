@@ -16,9 +16,8 @@ from runbook_lib.decisions import Decision
 from runbook_lib.model import Awaited, Check, Condition, Effect, Evidence, Next, Outcome, Plan, Round, Status
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import capitalized, join_first
-from runbook_lib.world import bump_branch, polling
-from runbook_lib.world.bump_branch import BumpBranch
-from runbook_lib.world.bump_pull import PullRequestState, read_progress, read_state, run_of_head
+from runbook_lib.world import polling
+from runbook_lib.world.bump_branch import BumpBranch, PullRequestState, read_progress, read_state, run_of_head
 from runbook_lib.world.conditions.commits import BranchTip, Committed, Pushed
 from runbook_lib.world.conditions.forge import Authorized, PullKey, label_request
 from runbook_lib.world.git.commits import list_commits
@@ -59,7 +58,7 @@ class RunCi:
 
     def look(self, world: World, bump: Bump) -> CiFacts:
         """Read the pull request with its comments, labels and runs.  Raises RunbookError if this run publishes."""
-        branch = bump_branch.look(world, bump)
+        branch = BumpBranch.look(world, bump)
         state = read_state(branch, world.github)
         if bump.tag is None:
             return CiFacts(state, "No tag was given, so there is no CI to run.")
@@ -206,7 +205,7 @@ class PushRound:
         """Read the branch again, the pull request, and its CI runs.  Raises RunbookError if this run publishes."""
         if bump.tag is None or world.github is None or world.round is None:
             return RoundFacts()
-        branch = bump_branch.look(world, bump)
+        branch = BumpBranch.look(world, bump)
         state = read_state(branch, world.github)
         pull, commits = state.pull, world.round.commits and not bump.apply
         if pull is None or branch.tip is None or not state.is_mine:

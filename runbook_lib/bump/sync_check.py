@@ -15,7 +15,6 @@ from runbook_lib.model import Check, Evidence, Next, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.check import PinVerdict, check_pins, lockstep_tags
 from runbook_lib.text.lists import join_first, shorten
-from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.git.command import GitFailed
 from runbook_lib.world.ports import World
@@ -42,7 +41,7 @@ class SyncFacts:
 
 def look(world: World, bump: Bump) -> SyncFacts:
     """Read the pins.  Raises RunbookError for pins that cannot be planned."""
-    branch = bump_branch.look(world, bump)
+    branch = BumpBranch.look(world, bump)
     survey, planned = _read_pins(world, branch)
     untouched = (pins_step.check_other_type(branch, branch.fork, branch.start),) if branch.tip else ()
     old_lines, unsearched = {}, ""

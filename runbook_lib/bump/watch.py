@@ -15,8 +15,8 @@ from runbook_lib.images.reference import ImageRef
 from runbook_lib.pins import check
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.sites import PinnedImage
-from runbook_lib.world import bump_branch, commands
-from runbook_lib.world.bump_pull import find_pull, head_of
+from runbook_lib.world import commands
+from runbook_lib.world.bump_branch import BumpBranch, find_pull, head_of
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.machine import provenance
 from runbook_lib.world.ports import Forge, Services
@@ -64,7 +64,7 @@ def watch(checkout: Checkout, bump: Bump, services: Services) -> tuple[WatchResu
 
 
 def _watch_image(checkout: Checkout, bump: Bump, pinned: PinnedImage, services: Services) -> WatchResult:
-    branch, sites = bump_branch.find(checkout, bump, services), bump.repository.sites
+    branch, sites = BumpBranch.find(checkout, bump, services), bump.repository.sites
     verdicts = check.check_pins(checkout.read(sites.pin_paths, branch.base_commit), sites)
     tags = check.lockstep_tags(verdicts, bump.image_type).get(pinned.name, ())
     if not tags:
@@ -94,7 +94,7 @@ def _propose(checkout: Checkout, bump: Bump, github: Forge | None, services: Ser
         return WatchResult("waiting", f"It is held: {reason.rstrip('.')}.")
     if github and (proposed := _proposed(checkout, github, bump)):
         return proposed
-    planned = pins_step.plan_bump(bump_branch.find(checkout, bump, services))
+    planned = pins_step.plan_bump(BumpBranch.find(checkout, bump, services))
     if planned.check.status == "failed":
         return WatchResult("waiting", planned.check.detail)
     if planned.check.status == "skipped":

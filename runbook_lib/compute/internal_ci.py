@@ -32,7 +32,7 @@ from runbook_lib.images.reference import ImageRef
 from runbook_lib.model import Check, Effect, Evidence, Next, Outcome, Plan, Question
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import capitalized
-from runbook_lib.world import bump_branch, polling
+from runbook_lib.world import polling
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.gitlab.models import UNDER_WAY, NoSuchRef, Pipeline
 from runbook_lib.world.once import once
@@ -219,7 +219,7 @@ class InternalCi:
 
         Raises Refused for a protected destination, RunbookError for a scope that the pipeline does not offer.
         """
-        branch, sites = bump_branch.look(world, bump), bump.repository.sites
+        branch, sites = BumpBranch.look(world, bump), bump.repository.sites
         expected = builds(branch.texts(sites.pin_paths), sites, bump.image_type)
         scopes = self.tests.replace(",", " ").split() or [""]
         for scope in scopes:

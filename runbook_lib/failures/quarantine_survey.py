@@ -26,8 +26,7 @@ from runbook_lib.text.markdown import code, prose
 from runbook_lib.text.recipes import quarantine
 from runbook_lib.text.recipes import rows as recipes
 from runbook_lib.text.recipes.rows import RecipeRow, Target
-from runbook_lib.world import bump_branch, bump_pull
-from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.bump_branch import BumpBranch, head_of, is_mine, marked
 from runbook_lib.world.conditions.commits import BranchTip, Pushed
 from runbook_lib.world.conditions.forge import Described, Labelled, PullKey, PullOpen
 from runbook_lib.world.git.checkout import Checkout
@@ -189,7 +188,7 @@ def look(world: World, branch: BumpBranch) -> QuarantineSurvey:
     bump, checkout = branch.bump, branch.checkout
     if bump.repository.inapplicable(notebooks.BROKEN_TESTS):
         return QuarantineSurvey(bump)
-    texts = quarantines.recipe_texts(replace(branch, start=branch.base_commit), quarantine.OFF_TEXTS)
+    texts = quarantines.recipe_texts(replace(branch, tip=None), quarantine.OFF_TEXTS)
     rows, notes = quarantine.quarantined_rows(texts, checkout.repository())
     dates = _dates(checkout, branch.base_commit, rows)
     tests = [QuarantinedTest(row, issue, *dates.get((row.recipe, _line(row)), ())) for row, issue in rows.items()]
@@ -227,7 +226,7 @@ def _look_change(world: World, branch: BumpBranch, survey: QuarantineSurvey) -> 
     if not (reenabled or untracked):
         return survey
     own = _own_bump(bump, [*reenabled, *untracked], "re-enable" if reenabled else "track")
-    branch = bump_branch.look(world, own)
+    branch = BumpBranch.look(world, own)
     issues = {}
     for target, test in untracked.items():
         issues[target] = tracking.of_quarantined(github, target, own, test.row, test.age)
@@ -235,7 +234,7 @@ def _look_change(world: World, branch: BumpBranch, survey: QuarantineSurvey) -> 
     if own.allowed("whole-row") is None:
         change.require_own_rows()
     passed = ran[len(tests) :]
-    return replace(survey, own=OwnChange(branch, bump_pull.head_of(branch.checkout, own), change, passed))
+    return replace(survey, own=OwnChange(branch, head_of(branch.checkout, own), change, passed))
 
 
 def _issue_states(github: Forge, tests: Iterable[QuarantinedTest]) -> dict[int | None, str]:
@@ -253,7 +252,7 @@ def _issue_states(github: Forge, tests: Iterable[QuarantinedTest]) -> dict[int |
 def _is_own(pull: Pull, branch: BumpBranch) -> bool:
     """Return True for our pull request that changes quarantined tests."""
     own = replace(branch.bump, current_branch=pull.head_ref)
-    return pull.head_ref.startswith("quarantine/") and bump_pull.is_mine(pull, bump_pull.head_of(branch.checkout, own))
+    return pull.head_ref.startswith("quarantine/") and is_mine(pull, head_of(branch.checkout, own))
 
 
 def _own_bump(bump: Bump, targets: list[Target], verb: str) -> Bump:
@@ -297,7 +296,7 @@ def _conditions(own: OwnChange) -> tuple[Condition[World], ...]:
         conditions.append(QuarantineCommitted(tip, change, bump.title))
     if own.has_commit:
         conditions.append(Pushed(tip, bump.remote, branch.remote_tip))
-        body = bump_pull.marked(_body(own), bump, "broken-tests")
+        body = marked(_body(own), bump, "broken-tests")
         conditions += [PullOpen(key, bump.remote, bump.title, body), Described(key, body, "broken-tests")]
         if change.reenabled and bump.repository.tests.recipes:
             conditions.append(Labelled(key, frozenset({FUNCTIONAL})))

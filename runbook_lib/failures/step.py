@@ -22,8 +22,7 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.text import edits
 from runbook_lib.text.lists import capitalized, join_first
 from runbook_lib.text.markdown import render
-from runbook_lib.world import bump_branch, bump_pull
-from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.bump_branch import BumpBranch, is_mine, marked, read_state, require_mine
 from runbook_lib.world.conditions.commits import BranchTip
 from runbook_lib.world.conditions.forge import Described, PullKey, Rerun
 from runbook_lib.world.git.commits import follow, tree_with
@@ -57,7 +56,7 @@ class BrokenTests:
 
         Raises Refused for a decision that cannot be carried out, before anything is filed.
         """
-        branch = bump_branch.look(world, bump)
+        branch = BumpBranch.look(world, bump)
         surveyed = survey.look(world, branch)
         found = self._look_failures(world, branch) if bump.tag is not None else None
         if bump.apply and found:
@@ -67,7 +66,7 @@ class BrokenTests:
         return BrokenTestFacts(surveyed, found)
 
     def _look_failures(self, world: World, branch: BumpBranch) -> RunFailures:
-        state = bump_pull.read_state(branch, world.github, records=world.records)
+        state = read_state(branch, world.github, records=world.records)
         triaged = decide.triage(ci_runs.choose_run(state, run_id=self.run_id, source=self.source))
         searches = bisect_offer.look_searches(branch, world.records)
         return decide.decide(triaged, searches)
@@ -110,7 +109,7 @@ class FailuresDescribed(Described):
         branch = self.triage.run.branch
         commit = BranchTip(branch.bump.branch, branch.start).read(world.checkout)
         quarantined = quarantines.quarantined_since_fork(branch, commit)
-        return bump_pull.marked(description(quarantined, self.triage, self.passing), branch.bump, "broken-tests")
+        return marked(description(quarantined, self.triage, self.passing), branch.bump, "broken-tests")
 
 
 def description(quarantined: Sequence[LeftOut], failures: Triage, passing: Sequence[PassingRuns] = ()) -> str:
@@ -134,7 +133,7 @@ def _plan(facts: RunFailures, bump: Bump) -> Plan[World]:
         return _without_run(run, bump)
     edited = change.edits
     if edited and bump.apply and run.pull_request.pull:
-        bump_pull.require_mine(run.pull_request.pull, run.pull_request.head_name)
+        require_mine(run.pull_request.pull, run.pull_request.head_name)
     blocking, flaky = decide.open_jobs(triage, edited, facts.rerun)
     tests = decide.open_tests(facts)
     tip, conditions = BranchTip(bump.branch, run.branch.start), list[Condition[World]](change.issues.values())
@@ -189,12 +188,12 @@ def _rerun(run: ChosenRun, flaky: tuple[str, ...]) -> Rerun | None:
     state, source = run.pull_request, run.source
     if state.pull is None or source is None or source.gitlab or run.attempt >= _MAX_ATTEMPTS:
         return None
-    return Rerun(run.number, run.attempt, flaky) if bump_pull.is_mine(state.pull, state.head_name) else None
+    return Rerun(run.number, run.attempt, flaky) if is_mine(state.pull, state.head_name) else None
 
 
 def _described(found: RunFailures) -> tuple[FailuresDescribed, ...]:
     state = found.triage.run.pull_request
-    if state.pull is None or not bump_pull.is_mine(state.pull, state.head_name):
+    if state.pull is None or not is_mine(state.pull, state.head_name):
         return ()
     key = PullKey(state.head_name, state.pull.base_ref)
     return (FailuresDescribed(key, "", "broken-tests", found.triage, found.passing),)

@@ -21,8 +21,7 @@ from runbook_lib.pins.bump import Bump, ImageType
 from runbook_lib.pins.repositories import LIGHTWEIGHT, LTS
 from runbook_lib.text.lists import capitalized
 from runbook_lib.text.recipes.file_names import has_values
-from runbook_lib.world.bump_branch import BumpBranch
-from runbook_lib.world.bump_pull import PullRequestState, read_progress
+from runbook_lib.world.bump_branch import BumpBranch, PullRequestState, read_progress
 from runbook_lib.world.github.ci_status import BAD_JOB, WORKFLOW, branch_of, labels_at, platform_of, pull_of
 from runbook_lib.world.github.models import Artifact, WorkflowJob, WorkflowRun
 from runbook_lib.world.gitlab.models import UNDER_WAY, Bridge, Pipeline, PipelineJob
@@ -152,7 +151,7 @@ def _without_bump(state: PullRequestState, run_id: str, source: str) -> ChosenRu
     if name is None:
         raise Refused(f"No branch is checked out in {checkout.path}, so golden values cannot be committed.")
     bump = replace(state.bump, current_branch=name)
-    branch = BumpBranch(checkout, bump, state.branch.base_remote, tip, tip, tip)
+    branch = BumpBranch(checkout, bump, state.branch.base_remote, tip, tip)
     state = replace(state, branch=branch)
     if source == "gitlab":
         run = _choose_pipeline(state, run_id)

@@ -21,8 +21,7 @@ from runbook_lib.text.edits import diff
 from runbook_lib.text.lists import join_first
 from runbook_lib.text.markdown import address, code, unlinked
 from runbook_lib.text.recipes.file_names import short_name
-from runbook_lib.world.bump_branch import look as look_branch
-from runbook_lib.world.bump_pull import is_mine, marked, read_state, require_mine
+from runbook_lib.world.bump_branch import BumpBranch, is_mine, marked, read_state, require_mine
 from runbook_lib.world.conditions.commits import BranchTip, Committed
 from runbook_lib.world.conditions.forge import Described, PullKey
 from runbook_lib.world.ports import World
@@ -47,7 +46,7 @@ class GoldenStep:
 
         Raises Refused for a decision that names no golden file, and for an unrelated run.
         """
-        state = read_state(look_branch(world, bump), world.github, records=world.records)
+        state = read_state(BumpBranch.look(world, bump), world.github, records=world.records)
         run = choose_run(state, run_id=self.run_id, source=self.source)
         comparison.require_known(run.branch, bump.decisions)
         return comparison.read(run, run.source) if run.source else run

@@ -318,7 +318,7 @@ class World:
     """``github`` is None if there is no usable token, ``records`` is the bump's folder in the archive.
 
     ``folder`` is this run's record, for the logs of long processes; None if nothing is recorded.
-    ``branches`` are the bump's branches that were read (``bump_branch.look``), so that each is read once.
+    ``branches`` are the bump's branches that were read (``BumpBranch.look``), so that each is read once.
     ``round`` is what the step before leaves of the newest CI run; None if it does not respond to it.
     """
 

@@ -4,7 +4,7 @@ import pytest
 from bumping import World, bump_to, git
 
 from runbook_lib.bump import branch_history
-from runbook_lib.world import bump_branch
+from runbook_lib.world.bump_branch import BumpBranch
 
 GOLDEN = "tests/functional_tests/test_cases/gpt/gpt3_mcore_te_tp1_pp1/golden_values_dev_dgx_h100.json"
 RECIPE = "tests/test_utils/recipes/h100/gpt.yaml"
@@ -36,6 +36,6 @@ def test_a_commit_responds_to_ci_if_the_record_or_its_files_say_so(
     if kind:
         tree = git(opened.checkout.path, "rev-parse", "HEAD^{tree}")
         opened.step(bump_to()).planned_commit(pushed, tree, kind)
-    branch = bump_branch.find(opened.checkout, bump_to())
+    branch = BumpBranch.find(opened.checkout, bump_to())
     assert branch_history.only_ci_answers(branch, pushed, tip, opened.records) is expected
     assert not branch_history.only_ci_answers(branch, tip, tip, opened.records)

@@ -9,7 +9,7 @@ from elsewhere import MEGATRON_YML, NEW_TORCH, ml_containers
 from runbook_lib.bump import ci_triggers
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import ML_CONTAINERS
-from runbook_lib.world import bump_branch
+from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.git.checkout import Checkout
 
 UPSTREAM, FORK = "https://github.com/coreweave/ml-containers.git", "https://github.com/somebody/ml-containers.git"
@@ -28,7 +28,7 @@ def describe(folder: Path, on: str, *, fork: bool) -> str:
     checkout = Checkout.open(folder)
     bump = Bump.parse(tag=NEW_TORCH, remote="fork" if fork else "origin", repository=ML_CONTAINERS)
     commit = checkout.git("rev-parse", "HEAD")
-    branch = bump_branch.BumpBranch(checkout, bump, "origin", commit, commit, None)
+    branch = BumpBranch(checkout, bump, "origin", commit, None)
     return ci_triggers.describe(branch)
 
 

@@ -37,7 +37,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
 
 def branch(checkout: Checkout, **parameters: str) -> BumpBranch:
     commit = checkout.git("rev-parse", "HEAD")
-    return BumpBranch(checkout, Bump.parse(tag=TAG, **parameters), "origin", commit, commit, None)
+    return BumpBranch(checkout, Bump.parse(tag=TAG, **parameters), "origin", commit, None)
 
 
 def test_a_dev_bump_has_no_validation_of_its_own(checkout: Checkout) -> None:

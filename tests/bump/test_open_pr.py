@@ -10,7 +10,7 @@ from runbook_lib.bump import open_pr
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.model import Plan
 from runbook_lib.pins.bump import Bump
-from runbook_lib.world.bump_pull import find_pull, head_of, is_for
+from runbook_lib.world.bump_branch import find_pull, head_of, is_for
 from runbook_lib.world.conditions import forge as forge_conditions
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.github.models import Pull

@@ -10,7 +10,7 @@ from bumping import World, bump_to
 from runbook_lib.bump import gitlab_tests, people
 from runbook_lib.golden.coverage import golden_files
 from runbook_lib.text.recipes.file_names import FOLDER
-from runbook_lib.world import bump_branch
+from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.github.ci_status import CiStatus
 from runbook_lib.world.github.models import WorkflowJob, WorkflowRun
 
@@ -65,7 +65,7 @@ def test_what_only_the_merge_queue_will_test_is_named(runs: list[WorkflowRun], j
 
 def test_golden_values_that_nobody_has_refreshed_have_the_command_that_would(world: World) -> None:
     def told() -> list[str]:
-        branch = bump_branch.find(world.checkout, bump_to())
+        branch = BumpBranch.find(world.checkout, bump_to())
         return list(gitlab_tests.unrefreshed(branch, branch.fork, branch.start))
 
     world.open_pr()

@@ -22,7 +22,6 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.record import recorder
 from runbook_lib.text.edits import Edit
-from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.conditions.commits import BranchTip, Committed
 from runbook_lib.world.git.checkout import Checkout
@@ -46,7 +45,7 @@ def step(tmp_path: Path) -> recorder.Recorder:
 
 def branch(checkout: Checkout, **asked: object) -> BumpBranch:
     bump = Bump.parse(**({"tag": TAG} | asked))  # type: ignore[arg-type]
-    return bump_branch.find(checkout, bump, RunTarget({}).services)
+    return BumpBranch.find(checkout, bump, RunTarget({}).services)
 
 
 def run(checkout: Checkout, step: recorder.Recorder, **asked: object) -> Run:

@@ -11,7 +11,7 @@ from runbook_lib.bump import open_pr, policy
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import MEGATRON_LM
-from runbook_lib.world import bump_branch
+from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.conditions.commits import BranchTip, Pushed
 from runbook_lib.world.ports import World as Outside
 
@@ -59,10 +59,10 @@ def key(tmp_path: Path) -> Path:
 
 def test_unsigned_commits_are_named_before_and_at_the_end(world: World, key: Path) -> None:
     def checks() -> list[tuple[str, str]]:
-        return [(each.name, each.status) for each in policy.checks(bump_branch.find(world.checkout, upstream()))]
+        return [(each.name, each.status) for each in policy.checks(BumpBranch.find(world.checkout, upstream()))]
 
     def signed(allow: str = "") -> tuple[bool, str]:
-        branch = bump_branch.find(world.checkout, upstream(allow=allow))
+        branch = BumpBranch.find(world.checkout, upstream(allow=allow))
         ok, evidence, _, decisions = policy.signatures(branch, branch.start, 2)
         assert (decisions == ("unsigned-commits",)) == bool(allow)
         return ok, evidence
@@ -83,4 +83,4 @@ def test_unsigned_commits_are_named_before_and_at_the_end(world: World, key: Pat
 
 
 def test_a_copy_of_the_repository_asks_for_nothing(world: World) -> None:
-    assert policy.checks(bump_branch.find(world.checkout, bump_to())) == []
+    assert policy.checks(BumpBranch.find(world.checkout, bump_to())) == []

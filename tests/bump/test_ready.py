@@ -17,7 +17,7 @@ from runbook_lib.model import Evidence, Next
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.record.recorder import Recorder
-from runbook_lib.world import bump_branch
+from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.github.models import WorkflowJob
 
 MBRIDGE = "Run MBridge tests"
@@ -39,7 +39,7 @@ def test_a_pipeline_that_nobody_looked_for_is_unknown(
     monkeypatch.setenv("GITLAB_TOKEN", "x")
     world.open_pr()
     bump = bump_to(allow=allow)
-    state = ready.check(bump_branch.find(world.checkout, bump), world.github(), world.records)
+    state = ready.check(BumpBranch.find(world.checkout, bump), world.github(), world.records)
     (found,) = [each for each in state.requirements if each.kind == "second ci"]
     assert (found.state, found.blocks) == ("unknown", blocks)
     assert ("what: second-ci-unseen" in found.next.because) is blocks
@@ -64,7 +64,7 @@ def test_the_commits_of_a_forks_pull_request_are_judged(world: World, colleague:
     evil = of_a_fork(world, "evil.sh")
 
     def look(allow: str = "") -> ReadyFacts:
-        branch = bump_branch.find(world.checkout, bump_to(allow=allow))
+        branch = BumpBranch.find(world.checkout, bump_to(allow=allow))
         return ready.check(branch, world.github(), world.records)
 
     (commits,) = [each for each in look().requirements if each.blocks and each.kind == "commits"]
@@ -84,7 +84,7 @@ def test_the_commits_of_a_forks_pull_request_are_judged(world: World, colleague:
 
 def test_the_bumps_own_commits_are_recognized_in_a_fork(world: World, colleague: None) -> None:
     of_a_fork(world, "")
-    state = ready.check(bump_branch.find(world.checkout, bump_to()), world.github(), None)
+    state = ready.check(BumpBranch.find(world.checkout, bump_to()), world.github(), None)
     assert [each.state for each in state.requirements if each.kind == "commits"] == ["met"]
 
 
@@ -96,7 +96,7 @@ def test_commits_that_cannot_be_fetched_are_not_met(world: World, colleague: Non
     git(path, "reflog", "expire", "--expire=now", "--all")
     git(path, "gc", "-q", "--prune=now")
     git(world.remote, "update-ref", "-d", "refs/pull/10/head")
-    state = ready.check(bump_branch.find(world.checkout, bump_to()), world.github(), world.records)
+    state = ready.check(BumpBranch.find(world.checkout, bump_to()), world.github(), world.records)
     assert [(each.kind, each.state) for each in state.requirements] == [("commits", "unknown")]
     world.open_pr()
     assert "cannot be fetched" in world.outcome()
@@ -104,7 +104,7 @@ def test_commits_that_cannot_be_fetched_are_not_met(world: World, colleague: Non
 
 def test_a_strangers_pull_request_is_not_the_bumps(world: World) -> None:
     of_a_fork(world, "evil.sh")
-    state = ready.check(bump_branch.find(world.checkout, bump_to()), world.github(), world.records)
+    state = ready.check(BumpBranch.find(world.checkout, bump_to()), world.github(), world.records)
     assert (state.requirements, "no pull request" in state.problem) == ((), True)
     world.open_pr(mode="preview")
     assert any("will not be used" in entry for entry in world.said("warnings"))

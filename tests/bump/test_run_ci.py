@@ -11,7 +11,7 @@ from runbook_lib.bump.run_ci import CiFacts, RunCi
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice.forge import PracticeForge
-from runbook_lib.world import bump_pull
+from runbook_lib.world import bump_branch
 from runbook_lib.world.github.models import Comment
 from runbook_lib.world.ports import World as Outside
 
@@ -132,7 +132,7 @@ def test_a_refused_deployment_gets_another_commit(opened: World) -> None:
 
 
 def test_a_refused_deployment_is_seen_without_a_comment(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bump_pull, "is_refused", lambda *_: False)
+    monkeypatch.setattr(bump_branch, "is_refused", lambda *_: False)
     opened.forge.refuse_deployment()
     run_ci(opened)
     opened.now[0] += 100
@@ -275,7 +275,7 @@ def test_a_lost_connection_is_retried(opened: World) -> None:
 
 
 def test_a_run_that_does_not_start_is_given_up(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bump_pull, "choose", lambda *_: None)
+    monkeypatch.setattr(bump_branch, "choose", lambda *_: None)
     begun = opened.now[0]
     assert run_ci(opened, wait=True)["run_state"] == "none"
     assert opened.now[0] - begun < 1200

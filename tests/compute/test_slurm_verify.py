@@ -25,7 +25,7 @@ from runbook_lib.compute.slurm.step import SlurmFacts, SlurmVerify, read_facts, 
 from runbook_lib.errors import Refused
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record.recorder import Recorder
-from runbook_lib.world import bump_branch
+from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.ports import World as Outside
 
@@ -49,7 +49,7 @@ class World:
     def plan(
         self, *, apply: bool = True, tag: str = TAG, tests: str = "bump", jobs: str = "", **site: Any
     ) -> SlurmFacts:
-        branch = bump_branch.find(self.checkout, Bump.parse(tag=tag, mode="local" if apply else "preview"))
+        branch = BumpBranch.find(self.checkout, Bump.parse(tag=tag, mode="local" if apply else "preview"))
         return read_facts(branch, replace(self.site, **site), tests, jobs, self.slurm)
 
     def go(

@@ -32,7 +32,7 @@ from runbook_lib.practice.store import scripted
 from runbook_lib.record import decisions
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.recipes.file_names import FOLDER, baseline_of
-from runbook_lib.world import bump_branch
+from runbook_lib.world.bump_branch import BumpBranch
 
 REGRESSION = "hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json"
 DRIFTED = [
@@ -498,7 +498,7 @@ def test_a_shift_of_a_platform_waits_for_one_decision(at: World, monkeypatch: py
 @pytest.mark.usefixtures("two_suffice")
 def test_a_group_that_was_committed_by_hand_is_not_ready_before_it_is_accepted(at: World) -> None:
     def requirement() -> ready.Requirement:
-        state = ready.check(bump_branch.find(at.checkout, bump_to()), at.github(), at.step(bump_to()).records)
+        state = ready.check(BumpBranch.find(at.checkout, bump_to()), at.github(), at.step(bump_to()).records)
         return next(each for each in state.requirements if each.name == "golden values without open decisions")
 
     assert requirement().state == "met"

@@ -312,7 +312,7 @@ def test_after_a_merge_the_release_branches_are_those_of_the_repository(tmp_path
     for name in ("r0.3.0", "r0.4.0", "r0.4.0-scan", "core_r0.1.0"):
         git(place, "branch", name)
     bump = Bump.parse(tag="26.02-py3", base="r0.3.0", repository=MEGATRON_BRIDGE)
-    (row,) = after_merge.branch_rows(BumpBranch(Checkout.open(place), bump, "", "", "", None))
+    (row,) = after_merge.branch_rows(BumpBranch(Checkout.open(place), bump, "", "", None))
     assert (row["branch"], row["image"], row["state"]) == ("r0.4.0", "25.11-py3", "older")
 
 
@@ -322,5 +322,5 @@ def test_the_merge_is_found_where_a_file_has_the_tag_alone(tmp_path: Path) -> No
     for text in ("v=1.0\n", "v=1.1\n", "# later\nv=1.1\n"):
         commit(place, {"v": text})
     bump, head = Bump.parse(tag="1.1", repository=own_pins), git(place, "rev-parse", "HEAD")
-    branch = BumpBranch(Checkout.open(place), bump, "", head, head, None)
+    branch = BumpBranch(Checkout.open(place), bump, "", head, None)
     assert after_merge.merge_commit(branch) == git(place, "rev-parse", "HEAD^")

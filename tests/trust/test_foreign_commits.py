@@ -13,7 +13,7 @@ from runbook_lib.decisions import FOREIGN
 from runbook_lib.errors import Refused
 from runbook_lib.model import Round
 from runbook_lib.practice.forge import PracticeForge
-from runbook_lib.world import bump_branch
+from runbook_lib.world.bump_branch import BumpBranch
 
 TITLE = "chore: Update Docker image version to 26.04-py3"
 PIN, DOCKERFILE = "docker/.ngc_version.dev", "docker/Dockerfile.ci.dev"
@@ -28,7 +28,7 @@ def authorize(world: World, **parameters: str) -> str:
 
 
 def reviewed(world: World, tag: str = "26.04-py3", records: Path | None = None) -> branch_history.Review:
-    branch = bump_branch.find(world.checkout, bump_to(tag))
+    branch = BumpBranch.find(world.checkout, bump_to(tag))
     return branch_history.review(branch, world.head(), records)
 
 
@@ -177,7 +177,7 @@ def test_a_commit_made_after_the_review_is_not_pushed(opened: World, monkeypatch
     opened.commit_on("main", "notes", "more\n")
     git(opened.checkout.path, "switch", "-q", BRANCH)
 
-    def then(branch: bump_branch.BumpBranch, commit: str, records: Path | None) -> branch_history.Review:
+    def then(branch: BumpBranch, commit: str, records: Path | None) -> branch_history.Review:
         found = review(branch, commit, records)
         git(opened.checkout.path, "commit", "-q", "--allow-empty", "-m", TITLE)
         return found

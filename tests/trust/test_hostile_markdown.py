@@ -31,7 +31,7 @@ from runbook_lib.pins.plan import PinChange, PinPlan
 from runbook_lib.text import markdown
 from runbook_lib.text.markdown import compose_body, fenced
 from runbook_lib.text.recipes.rows import Target
-from runbook_lib.world.bump_pull import marked
+from runbook_lib.world.bump_branch import marked
 from runbook_lib.world.conditions.forge import IssueFiled
 from runbook_lib.world.github import copy_pr_bot
 from runbook_lib.world.github.client import GitHub

@@ -25,7 +25,7 @@ from registry_server import RegistryServer
 from werkzeug.wrappers import Request, Response
 
 from runbook_lib.bump import ready
-from runbook_lib.world import bump_branch
+from runbook_lib.world.bump_branch import BumpBranch
 
 T = TypeVar("T")
 
@@ -126,7 +126,7 @@ def whole(played: Played) -> ready.ReadyFacts:
         played.later()
     records = played.play("07-sync-check")["run"].record.records
     decided = bump_to(allow="second-ci-unseen", accept=ACCEPT, confirm="divergence")
-    branch = bump_branch.find(at.checkout, decided)
+    branch = BumpBranch.find(at.checkout, decided)
     found = played.do("bump", lambda: ready.check(branch, at.online(), records))
     written(at.home / "decisions.yaml", reenable=f"{HANG}: mended")
     played.play("06-broken-tests", decisions=told)

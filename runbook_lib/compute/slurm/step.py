@@ -26,7 +26,6 @@ from runbook_lib.golden import summary
 from runbook_lib.model import Check, Condition, Effect, Evidence, Next, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import join_first
-from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.machine import files
 from runbook_lib.world.ports import World
@@ -307,7 +306,7 @@ class SlurmVerify:
 
     def look(self, world: World, bump: Bump) -> SlurmFacts:
         """Read the commit's tests, the results folder and the cluster.  Raises RunbookError like ``read_facts``."""
-        return read_facts(bump_branch.look(world, bump), read_site(self.site), self.tests, self.jobs.strip())
+        return read_facts(BumpBranch.look(world, bump), read_site(self.site), self.tests, self.jobs.strip())
 
     def plan(self, facts: SlurmFacts, bump: Bump) -> Plan[World]:
         """Plan the submission, or the end of all tests, and what the tests have to show."""

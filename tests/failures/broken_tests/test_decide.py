@@ -31,7 +31,7 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.practice.runs import PracticeRefusal, StoredFile
 from runbook_lib.practice.store import scripted
-from runbook_lib.world import bump_branch, bump_pull
+from runbook_lib.world.bump_branch import BumpBranch, read_state
 from runbook_lib.world.github.errors import NotAllowed
 from runbook_lib.world.github.models import Issue
 from runbook_lib.world.ports import World as Outside
@@ -80,7 +80,7 @@ def issues(at: World) -> tuple[Issue, ...]:
 
 
 def look(at: World, **parameters: str) -> ReadyFacts:
-    return ready.check(bump_branch.find(at.checkout, bump_to(**ACCEPTED, **parameters)), at.github(), at.records)
+    return ready.check(BumpBranch.find(at.checkout, bump_to(**ACCEPTED, **parameters)), at.github(), at.records)
 
 
 def missing(found: ReadyFacts) -> list[str]:
@@ -403,7 +403,7 @@ def test_a_row_without_an_issue_does_not_borrow_the_next_ones() -> None:
 def test_the_jobs_of_a_pipeline_are_compared_with_that_of_the_base_commit(
     at: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    branch = bump_branch.find(at.checkout, bump_to(mode="preview"))
+    branch = BumpBranch.find(at.checkout, bump_to(mode="preview"))
     replies: dict[str, Any] = {}
     for number, hang in ((2, "failed"), (4, "success")):
         jobs = (10 * number, HANG, hang, "gpt"), (10 * number + 1, MEMORY, "failed", "moe")
@@ -418,7 +418,7 @@ def test_the_jobs_of_a_pipeline_are_compared_with_that_of_the_base_commit(
     replies["pipelines"] = [replies["pipelines/1"], replies["pipelines/3"]]
     with gitlab_project.served(replies, REPOSITORY) as project:
         project.configure(monkeypatch)
-        state = bump_pull.read_state(branch, at.github())
+        state = read_state(branch, at.github())
         diagnosed = decide.triage(ci_runs.choose_run(state, source="gitlab")).jobs
     results = {(job.test, job.platform): job.on_base for job in diagnosed}
     assert {test for (test, _), result in results.items() if result.state == "failing"} == {f"moe/{MEMORY}"}

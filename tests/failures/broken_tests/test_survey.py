@@ -7,7 +7,7 @@ from runbook_lib.bump.run_ci import push_round
 from runbook_lib.errors import Refused
 from runbook_lib.failures import quarantine_survey as survey
 from runbook_lib.failures.step import BrokenTests
-from runbook_lib.world import bump_branch
+from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.ports import World as Outside
 
 RECIPE = "tests/test_utils/recipes/h100/gpt.yaml"
@@ -19,7 +19,7 @@ def run_survey(
 ) -> survey.QuarantineSurvey:
     """Step 6 as its notebook runs it; returns the tests that it saw in quarantine."""
     bump = at.run(BrokenTests(), push_round, tag=tag, mode=mode, broken=broken, reenable=reenable)
-    return survey.look(Outside(at.checkout, at.github(), at.steps[-1]), bump_branch.find(at.checkout, bump))
+    return survey.look(Outside(at.checkout, at.github(), at.steps[-1]), BumpBranch.find(at.checkout, bump))
 
 
 @pytest.fixture

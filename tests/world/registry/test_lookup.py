@@ -9,7 +9,7 @@ from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook.place import RunTarget
 from runbook_lib.pins.bump import Bump
-from runbook_lib.world import bump_branch
+from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.image_lookup import reference
 
 
@@ -57,9 +57,9 @@ def test_a_missing_image_is_reported(capsys: pytest.CaptureFixture[str], name: s
 def test_preflight_shows_what_the_image_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
     world = RunTarget({})
-    branch = bump_branch.find(world.checkout, Bump.parse(tag="26.04-py3"), world.services)
+    branch = BumpBranch.find(world.checkout, Bump.parse(tag="26.04-py3"), world.services)
     ahead = pins_step.plan_bump(branch)
     assert ahead.changes is not None
     assert "Transformer Engine" in str(ahead.changes.rows())
-    back = pins_step.plan_bump(bump_branch.find(branch.checkout, Bump.parse(tag="26.02-py3"), world.services))
+    back = pins_step.plan_bump(BumpBranch.find(branch.checkout, Bump.parse(tag="26.02-py3"), world.services))
     assert back.changes is None
