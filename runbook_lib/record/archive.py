@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import platformdirs
@@ -52,7 +51,7 @@ def begin(
     root: Path,
     identity: Identity,
     notebook: str,
-    parameters: Mapping[str, object] = MappingProxyType({}),
+    parameters: Mapping[str, object],
     *,
     engine: Mapping[str, object] | None = None,
 ) -> Path:

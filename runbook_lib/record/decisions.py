@@ -11,20 +11,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runbook_lib.decisions import FOREIGN, KINDS, Decision, Decisions, Kind
 from runbook_lib.errors import RunbookError
 from runbook_lib.record import run_file
+from runbook_lib.record.recorder import Recorder
 from runbook_lib.text import user_file
 from runbook_lib.text.redact import Redactor
 from runbook_lib.text.user_file import Keys, UserFile
 from runbook_lib.world.machine import provenance
 from runbook_lib.world.machine.clock import now, stamp
 from runbook_lib.world.machine.files import locked, make_folder, read_bounded, write
-
-if TYPE_CHECKING:
-    from runbook_lib.record.recorder import Recorder
 
 _FILE = "file of decisions"
 _TESTS: tuple[Kind, ...] = ("broken", "rerun", "reenable")
@@ -51,7 +49,7 @@ def again(decisions: Decisions) -> Decisions:
     return read(Path(decisions.file)) if decisions.file else decisions
 
 
-def keep(decisions: Decisions, record: "Recorder") -> None:
+def keep(decisions: Decisions, record: Recorder) -> None:
     """Copy the file into the record of a run."""
     if decisions.file and (path := Path(decisions.file)).exists():
         record.store(run_file.DECISIONS, _text(path), of_step=False)
@@ -124,20 +122,20 @@ def bind(decisions: Decisions, decided: Sequence[Decision]) -> None:
 
     A hold that names no evidence is only signed; the other entries are bound already.
     """
+    bound = {(each.kind, each.subject): each.as_entry() for each in decided if each.seen}
     unbound = {(entry.kind, entry.subject) for entry in decisions.entries if entry.seen is None}
-    met = {(each.kind, each.subject): each for each in decided if (each.kind, each.subject) in unbound and each.seen}
     unsigned = any(entry.kind == "hold" and not entry.at for entry in decisions.entries)
-    if not (met or unsigned) or not decisions.file:
+    if not (unsigned or unbound & bound.keys()) or not decisions.file:
         return
     person, at = _person(), stamp(now())
     with _edited(Path(decisions.file)) as values:
         for kind, _, entry in _entries(values):
-            found = met.get((kind, Decision.from_entry(kind, entry).subject))
+            found = bound.get((kind, Decision.from_entry(kind, entry).subject))
             if found or kind == "hold":
                 entry.setdefault("by", person)
                 entry.setdefault("at", at)
-            if found and "seen" not in entry:
-                entry["seen"] = _quoted(found.as_entry()["seen"])
+            if found:
+                entry.setdefault("seen", _quoted(found["seen"]))
 
 
 @contextmanager

@@ -12,22 +12,19 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from runbook_lib import display
 from runbook_lib.errors import RunbookError
 from runbook_lib.model import Check, Effect, Evidence, Next, Outcome, Question
 from runbook_lib.notebooks import BUMP
-from runbook_lib.record import run_file
+from runbook_lib.pins.bump import Bump
+from runbook_lib.record import report, run_file
 from runbook_lib.record.run_file import State
 from runbook_lib.text.redact import Redactor
 from runbook_lib.world import commands
 from runbook_lib.world.machine.clock import now, stamp
 from runbook_lib.world.machine.files import write
-
-if TYPE_CHECKING:
-    from runbook_lib.display import View
-    from runbook_lib.pins.bump import Bump
 
 
 class Recorder:
@@ -37,7 +34,7 @@ class Recorder:
     """
 
     def __init__(
-        self, name: str, bump: "Bump", folder: Path | None = None, run: Mapping[str, Any] = MappingProxyType({}),
+        self, name: str, bump: Bump, folder: Path | None = None, run: Mapping[str, Any] | None = None,
         records: Path | None = None,
     ) -> None:  # fmt: skip
         self.name, self.bump = name, bump
@@ -113,11 +110,9 @@ class Recorder:
         """Add everything that a plan or a check wants kept; tables and texts become files of the record."""
         self.warn(*evidence.warnings)
         self.run["inputs"] |= self._safe(evidence.inputs)
-        for name, url in self._safe(evidence.links).items():
-            for part in self._parts:
-                part["links"][name] = url
-                if not url:
-                    del part["links"][name]
+        for part in self._parts:
+            links = part["links"] | self._safe(evidence.links)
+            part["links"] = {name: url for name, url in links.items() if url}
         for name, rows in evidence.tables.items():
             slug = re.sub(r"[^A-Za-z0-9._-]+", "-", self._redactor.text(name)).strip("-.")[:80] or "table"
             self.store(f"{slug}.csv", _csv(rows))
@@ -185,11 +180,8 @@ class Recorder:
                 part.update(state=self.run["state"], outcome=outcome)
         self.save()
 
-    def show(self) -> "View":
+    def show(self) -> display.View:
         """Return a view of the checks of the step, the outcome, the next step, warnings and links."""
-        from runbook_lib import display
-        from runbook_lib.record import report
-
         place = f"Record: {self.folder}" if self.folder else "This preview in JupyterLab leaves no record."
         view, checks = report.outcome(self.run, place), self.step["checks"]
         rows = [{"check": it["name"], "outcome": display.MARKS[it["status"]], "found": it["detail"]} for it in checks]

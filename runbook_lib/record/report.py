@@ -18,6 +18,7 @@ from runbook_lib.display import View
 from runbook_lib.model import Next
 from runbook_lib.record import run_file
 from runbook_lib.record.run_file import EXECUTED, REPORT
+from runbook_lib.text.lists import shorten
 from runbook_lib.text.sanitize import clean_html, visible
 from runbook_lib.world import commands
 from runbook_lib.world.machine import startup
@@ -43,8 +44,7 @@ def write_report(folder: Path, run: Mapping[str, Any]) -> None:
     Raises RunbookError.
     """
     name = f"{run['notebook']['name']} {run['bump']['tag']}".rstrip()
-    title = f"{name}: {run['outcome']['sentence'] or run['state']}"
-    title = title if len(title) <= _LONGEST_TITLE else f"{title[:_LONGEST_TITLE]} …"
+    title = shorten(f"{name}: {run['outcome']['sentence'] or run['state']}", _LONGEST_TITLE)
     body = f"<h1>{html.escape(title)}</h1>\n{_summary(folder, run)}\n"
     body += "\n".join(_texts_and_outputs(folder / EXECUTED))
     if run["bump"]["practice"]:
@@ -216,7 +216,7 @@ def write_index(file: Path, bumps: Mapping[str, Sequence[tuple[Path, Mapping[str
     for bump, runs in bumps.items():
         body += f"<h2>{html.escape(bump)}</h2>\n<ul>\n"
         for report, run in runs:
-            sentence = (run["outcome"]["sentence"] or "no result yet")[:_LONGEST_ROW]
+            sentence = shorten(run["outcome"]["sentence"] or "no result yet", _LONGEST_ROW)
             name = f"{html.escape(run['started'][:16].replace('T', ' '))} {html.escape(run['notebook']['name'])}"
             body += f'<li><a href="{quote(report.as_posix())}">{name}</a>: {html.escape(display.mark(run["state"]))}. '
             body += f"{display.linked(sentence)}</li>\n"

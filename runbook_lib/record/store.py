@@ -306,6 +306,6 @@ def _record(root: Path, folder: Path, counts: Counts, *, is_committed: bool) -> 
     if folder.relative_to(root).parts[:-1] != Identity(**run["bump"]).parts:
         yield _problem(folder, "is the record of another bump.")
     present, sealed = run_file.digests(folder), run.get("files")
-    added = present.keys() - (sealed or {}).keys()  # a notebook may be attached later
-    if {name: digest for name, digest in present.items() if name not in added} != sealed or added - {EXECUTED, REPORT}:
+    attached = {name: digest for name, digest in present.items() if name in (EXECUTED, REPORT)}  # perhaps later
+    if sealed is None or {**attached, **sealed} != present:
         yield _problem(folder, f"has other files than {RUN} names, or with other contents.")
