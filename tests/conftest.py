@@ -211,7 +211,7 @@ def _undrawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         from runbook_lib.display import Picture
         from runbook_lib.golden import plots
 
-        for name in ("decision", "shift"):
+        for name in ("decision", "values_by_group"):
             monkeypatch.setattr(plots, name, lambda *_: Picture("<svg xmlns='http://www.w3.org/2000/svg'/>", "a curve"))
 
 

@@ -49,7 +49,7 @@ def _history(old: str, repo: str, up_to: str) -> GoldenHistory:
     if not up_to and os.path.isdir(os.path.expanduser(old)):
         return GoldenHistory(missing="OLD is a folder; give a revision with --history")
     checkout = Checkout.open(Path(repo))
-    return history.read(checkout, checkout.resolve(up_to) if up_to else old, history.default_cache())
+    return history.read(checkout, checkout.resolve(up_to) if up_to else old)
 
 
 def _side(name: str, repo: str) -> GoldenFiles:

@@ -86,7 +86,8 @@ class GoldenComparison:
     @property
     def ambiguous_jobs(self) -> tuple[str, ...]:
         """The failed jobs with ambiguous values, which need another attempt to decide."""
-        return tuple(sorted(job for job, _ in self._jobs_of(self.verdicts.ambiguous)))
+        files = {file.file for file in self.verdicts.judgements if file.verdict == "ambiguous"}
+        return tuple(sorted(job for job, _ in self._jobs_of(files)))
 
     def undecided(self, *, on_branch: bool = False) -> tuple[str, ...]:
         """Return the failed jobs whose failure golden values do not explain.
@@ -128,7 +129,7 @@ def read(ci_run: ChosenRun, source: GoldenSource, *, report: Callable[[str], obj
         if name.replace("_2nd.json", ".json") not in used:
             warnings.append(f"No recipe uses {name}: CI will not compare anything with it.")
     return GoldenReadings(
-        ci_run, collection, read_table(branch, new), read_history(branch),
+        ci_run, collection, read_table(branch, new), history.read(branch.checkout, branch.fork),
         _rejected(ci_run, new), _coverage(source, collection, known, rows), tuple(warnings),
         next((str(inputs["digest"]) for inputs in archive.inputs_of(records) if inputs.get("digest")), ""),
         look_searches(branch, records),
@@ -167,12 +168,7 @@ def read_table(branch: BumpBranch, measured: Mapping[str, str]) -> GoldenTable:
 def judge_branch(branch: BumpBranch) -> Verdicts:
     """Judge the golden files that the branch has changed since it diverged from its base."""
     golden = read_table(branch, {})
-    return judge.decide(golden.judge(read_history(branch)), golden, branch.bump.decisions)
-
-
-def read_history(branch: BumpBranch) -> GoldenHistory:
-    """Read the history of the golden files up to the commit where the branch diverged from its base."""
-    return history.read(branch.checkout, branch.fork, history.default_cache())
+    return judge.decide(golden.judge(history.read(branch.checkout, branch.fork)), golden, branch.bump.decisions)
 
 
 def require_known(branch: BumpBranch, decisions: Decisions) -> None:

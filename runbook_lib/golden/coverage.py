@@ -84,9 +84,9 @@ def _missing(scopes: tuple[str, ...], platform: str) -> Kind:
 
 def coverage_rows(coverage: Iterable[Coverage]) -> list[dict[str, object]]:
     """Return the number of golden files covered, and those not covered by reason and scope, with what to do."""
-    counts = Counter(("", "", each.kind) if each.kind == "covered" else _place(each) for each in coverage)
+    counts = Counter(map(_place, coverage))
     rows: list[dict[str, object]] = []
-    for (scopes, platform, kind), count in sorted(counts.items(), key=lambda item: (item[0][2] != "covered", item[0])):
+    for (_, scopes, platform, kind), count in sorted(counts.items()):
         # The scope by which a pipeline on GitLab runs a test of these scopes.
         names = scopes.split(", ")
         scope = next((ON_GITLAB[name] for name in names if name in ON_GITLAB), names[0])
@@ -95,5 +95,8 @@ def coverage_rows(coverage: Iterable[Coverage]) -> list[dict[str, object]]:
     return rows
 
 
-def _place(coverage: Coverage) -> tuple[str, str, Kind]:
-    return ", ".join(coverage.scopes), coverage.platform, coverage.kind
+def _place(coverage: Coverage) -> tuple[bool, str, str, Kind]:
+    """Return the row that counts a file; that of all covered files is the first."""
+    if coverage.kind == "covered":
+        return False, "", "", coverage.kind
+    return True, ", ".join(coverage.scopes), coverage.platform, coverage.kind

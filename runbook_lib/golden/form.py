@@ -7,9 +7,9 @@ such a value: collectors wrote the string "nan" for it.  If the repository has t
 """
 
 import math
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from runbook_lib.decisions import DIVERGENCE, LOST
 from runbook_lib.golden import baselines, ci_rules
@@ -17,9 +17,12 @@ from runbook_lib.golden.baselines import Baseline
 from runbook_lib.golden.ci_rules import ComparisonConfig
 from runbook_lib.golden.measure import LossChange, Measure, cost_changes, is_loss, loss_change, measure
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, Steps, parse
+from runbook_lib.text.lists import join_first
 from runbook_lib.text.recipes.file_names import is_baseline
 
-Verdict = Literal["unchanged", "renamed", "refresh", "ambiguous", "held back", "refused"]
+Verdict = Literal["refused", "held back", "ambiguous", "refresh", "renamed", "unchanged"]
+#: The most urgent first.
+VERDICTS: Sequence[Verdict] = get_args(Verdict)
 #: Verdicts that prevent a file from being written until a person, or another run, has decided.
 STOPPED = ("ambiguous", "held back", "refused")
 #: Weights of reasons without a limit.
@@ -170,9 +173,7 @@ def _not_finite(old: GoldenValues, new: GoldenValues, *, lint: bool) -> ReviewRe
         places += [f"{metric} at step {step}" for step in sorted(wrong)]
     if not places:
         return None
-    listed = ", ".join(places[:3])
-    if len(places) > 3:
-        listed += f" and {len(places) - 3} more"
+    listed = join_first(places, 3)
     if lint and not new.not_finite:
         listed += ' (steps that were not observed, written as "nan", which tools/check_golden_values.py refuses)'
     return ReviewReason("", f"NaN or infinity: {listed}", len(places))

@@ -10,7 +10,6 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import platformdirs
 
@@ -90,13 +89,8 @@ def _change(order: int, before: GoldenValues | None, after: GoldenValues) -> Pas
     return PastChange(order, costs, losses)
 
 
-def default_cache() -> Path:
-    """Return the user's folder for histories that were read."""
-    return platformdirs.user_cache_path("base-image-runbook") / "golden"
-
-
-def read(checkout: Checkout, ref: str, cache: Path | None) -> GoldenHistory:
-    """Read the history of the golden files up to ``ref``; ``cache`` is a folder, or None."""
+def read(checkout: Checkout, ref: str) -> GoldenHistory:
+    """Read the history of the golden files up to ``ref``."""
     try:
         commit = checkout.resolve(ref)
         if checkout.git("rev-parse", "--is-shallow-repository") != "false":
@@ -104,20 +98,19 @@ def read(checkout: Checkout, ref: str, cache: Path | None) -> GoldenHistory:
     except RunbookError as error:
         return GoldenHistory(missing=str(error))
     # The losses are multiples of limits, which may change with a new release.
-    stored = cache / f"{commit}-{_FORMAT}-{LOSS:g}-{WINDOW_LOSS:g}.json" if cache else None
-    if stored:
-        with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
-            known = {}
-            for path, rows in json.loads(stored.read_bytes()).items():
-                known[path] = [PastChange(**row) for row in rows]
-            return GoldenHistory(known)
+    cache = platformdirs.user_cache_path("base-image-runbook") / "golden"
+    stored = cache / f"{commit}-{_FORMAT}-{LOSS:g}-{WINDOW_LOSS:g}.json"
+    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
+        known = {}
+        for path, rows in json.loads(stored.read_bytes()).items():
+            known[path] = [PastChange(**row) for row in rows]
+        return GoldenHistory(known)
     commits = [versions for _, versions in list_versions(checkout, commit)]
     ids = {blob for _, blob in itertools.chain.from_iterable(commits) if blob}
     *_, changes = follow(commits, read_objects(checkout.path, sorted(ids), _MAX_BYTES))
-    if stored:
-        with contextlib.suppress(OSError, RunbookError):
-            make_folder(stored.parent)
-            write(stored, json.dumps(changes, default=vars).encode())
+    with contextlib.suppress(OSError, RunbookError):
+        make_folder(cache)
+        write(stored, json.dumps(changes, default=vars).encode())
     return GoldenHistory(changes)
 
 

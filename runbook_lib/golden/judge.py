@@ -10,7 +10,6 @@ So a file that moves within tolerance several times is held back once all of its
 is held back, by a decision on exactly these values.
 """
 
-import difflib
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,6 +31,7 @@ from runbook_lib.golden.groups import (
 )  # fmt: skip
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.text.edits import Edit
+from runbook_lib.text.lists import did_you_mean
 from runbook_lib.text.recipes.file_names import has_values, is_baseline, path_of
 
 #: The number of standard deviations from which a deviation is held back.
@@ -71,11 +71,6 @@ class Verdicts:
     def stopped(self) -> tuple[Judgement, ...]:
         """The files that a person, or another run, must decide."""
         return tuple(file for file in self.judgements if file.verdict in STOPPED)
-
-    @property
-    def ambiguous(self) -> frozenset[str]:
-        """The files that another attempt of the run decides."""
-        return frozenset(file.file for file in self.judgements if file.verdict == "ambiguous")
 
     @property
     def blocked(self) -> frozenset[str]:
@@ -260,16 +255,15 @@ def decide(verdicts: Verdicts, table: GoldenTable, decisions: Decisions, run: in
             unconfirmed[name] = danger
         elif decision:
             used[name] = decision
-    judgements, groups = list(verdicts.judgements), list(verdicts.groups)
-    for at, file in enumerate(judgements):
-        if file.file in used:
-            judgements[at] = replace(file, verdict="refresh", accepted=used[file.file].reason)
-    for at, group in enumerate(groups):
-        if group.id in used:
-            groups[at] = replace(group, accepted=used[group.id].reason)
-    decided = tuple(used.values())
-    return replace(
-        verdicts, judgements=tuple(judgements), groups=tuple(groups), decided=decided, unconfirmed=unconfirmed
+    judgements, groups = list[Judgement](), list[Group]()
+    for file in verdicts.judgements:
+        decision = used.get(file.file)
+        judgements.append(replace(file, verdict="refresh", accepted=decision.reason) if decision else file)
+    for group in verdicts.groups:
+        decision = used.get(group.id)
+        groups.append(replace(group, accepted=decision.reason) if decision else group)
+    return Verdicts(
+        tuple(judgements), tuple(groups), verdicts.deviations, verdicts.missing, tuple(used.values()), unconfirmed
     )
 
 
@@ -292,7 +286,6 @@ def require_known(decisions: Decisions, known: Collection[str]) -> None:
         if entry.seen is not None or not entry.subject.endswith(".json"):
             continue  # groups are known only from the values of a run
         if entry.subject.rpartition("/")[0] not in tests or not has_values(path_of(entry.subject)):
-            near = difflib.get_close_matches(entry.subject, known, n=1, cutoff=0.5)
-            hint = f" Did you mean {near[0]}?" if near else ""
             place = f"Line {entry.line} of {decisions.file} accepts {entry.subject!r}"
-            raise Refused(f"{place}, which is not a golden file of a test.{hint} Nothing was changed.")
+            hint = did_you_mean(entry.subject, known)
+            raise Refused(f"{place}, which is not a golden file of a test{hint}. Nothing was changed.")

@@ -8,6 +8,7 @@ too noisy, so the mean over a window of steps has a separate limit, and counts i
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from statistics import fmean, median
 
 from runbook_lib.golden import ci_rules
@@ -99,13 +100,12 @@ def _cost(metric: str, old: Steps, new: Steps) -> float:
     """Return the log ratio as a metric is judged: time in the steady window, the worse of median and peak memory."""
     is_time, is_memory = "time" in metric, metric.startswith("mem-")
     steps = shared_steps(old, new) if is_time or is_memory or metric == "num-zeros" else []
+    if is_time:
+        steps = [step for step in ci_rules.steady_steps(old) if step in steps] or steps
     if not steps:
         return math.nan
     before, after = [old[step] for step in steps], [new[step] for step in steps]
     if is_time:
-        window = [step for step in ci_rules.steady_steps(old) if step in new and math.isfinite(new[step])]
-        if window:
-            before, after = [old[step] for step in window], [new[step] for step in window]
         return _log_ratio(median(before), median(after))
     if is_memory:
         if min(before) <= 0:
@@ -133,26 +133,19 @@ def loss_change(old: Steps, new: Steps, *, rl: bool = False) -> LossChange | Non
     floor = max(abs(old[step]) for step in steps) / 100 or 1e-12
     changes = [(new[step] - old[step]) / max(abs(old[step]), floor) for step in steps]
     changes = [max(-_LARGEST, min(_LARGEST, change)) for change in changes]
-    worst = (0.0, steps[0], 0.0)
-    limits: dict[int, float] = {}
-    outside: list[int] = []
-    last_run = 0  # the number of consecutive steps outside the band, up to the current one
-    for step, change in zip(steps, changes, strict=True):
-        limits[step] = ci_rules.RL_LOSS if rl else LOSS * math.sqrt(max(1.0, step / 100))
-        excess = abs(change) / limits[step]
-        worst = max(worst, (excess, step, change), key=lambda found: found[0])
-        last_run += 1
-        if excess > 1:
-            outside.append(step)
-        else:
-            last_run = 0
+    limits = {step: ci_rules.RL_LOSS if rl else LOSS * math.sqrt(max(1.0, step / 100)) for step in steps}
+    found = [(abs(change) / limits[step], step, change) for step, change in zip(steps, changes, strict=True)]
+    worst = max(found, key=itemgetter(0))
     if steps[-1] > _STABLE_STEPS and not rl:
         for start in range(0, len(steps) - _WINDOW + 1, _WINDOW // 2):
             mean, error = _mean_and_error(changes[start : start + _WINDOW])
             if abs(mean) > _ERRORS * error:
-                worst = max(worst, (abs(mean) / WINDOW_LOSS, steps[start], mean), key=lambda found: found[0])
-    diverges = last_run >= min(_DIVERGED, len(steps))
-    leaves = outside[-last_run if diverges else 0] if outside else 0
+                worst = max(worst, (abs(mean) / WINDOW_LOSS, steps[start], mean), key=itemgetter(0))
+    outside = [step for excess, step, _ in found if excess > 1]
+    last_inside = max((step for excess, step, _ in found if excess <= 1), default=-math.inf)
+    end = [step for step in outside if step > last_inside]
+    diverges = len(end) >= min(_DIVERGED, len(steps))
+    leaves = next(iter(end if diverges else outside), 0)
     return LossChange(*worst, limits, leaves, diverges, old, new)
 
 

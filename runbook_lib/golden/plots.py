@@ -1,14 +1,11 @@
 """Static plots of golden values: SVG that opens offline and works on light and dark pages."""
 
 import io
-import math
 from collections.abc import Container, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
 from runbook_lib.display import Picture
-from runbook_lib.golden.groups import Group
-from runbook_lib.golden.judge import Verdicts
 from runbook_lib.golden.values import Steps
 
 if TYPE_CHECKING:
@@ -47,31 +44,26 @@ def decision(
     """Plot one metric, old and new, with the expected ``band`` by step, and the step where it ``leaves`` the band."""
     figure, axes = _figure(5, 2.9)
     unit = _GIB if metric.startswith("mem-") else 1.0
-    if steps := [step for step in sorted(band) if all(map(_is_drawn, band[step]))]:
+    if steps := [step for step in sorted(band) if all(map(is_drawn, band[step]))]:
         low, high = ([band[step][side] / unit for step in steps] for side in (0, 1))
         axes.fill_between(steps, low, high, color=_OLD, alpha=0.18, linewidth=0, label="expected")
-    _plot_steps(axes, metric, old, "old", _OLD, "-")
-    _plot_steps(axes, metric, new, "new", _NEW, "--")
+    for series, label, colour, style in ((old, "old", _OLD, "-"), (new, "new", _NEW, "--")):
+        steps = [step for step in sorted(series) if is_drawn(series[step])]
+        axes.plot(steps, [series[step] / unit for step in steps], style, color=colour, label=label, linewidth=1.5)
     if leaves:
         axes.axvline(leaves, color=_INK, linewidth=1, linestyle=":", label=f"leaves it at step {leaves}")
     axes.set_xlabel("step")
     axes.set_ylabel(f"{metric}{_UNITS.get(metric.partition('-')[0], _UNITS.get(metric, ''))}")
     axes.set_title(_test_name(title), fontsize=9, loc="left", color=_INK)
     if "time" in metric:
-        shown = [value for steps in (old, new) for step, value in steps.items() if step > min(steps)]
-        if drawn := list(filter(_is_drawn, shown)):  # the first step is warm-up
+        shown = [value for series in (old, new) for step, value in series.items() if step > min(series)]
+        if drawn := list(filter(is_drawn, shown)):  # the first step is warm-up
             axes.set_ylim(min(0.0, *drawn), 1.15 * max(drawn))
     axes.legend(frameon=False, fontsize=9, labelcolor=_INK)
     return _svg(figure, f"{metric} of {title}, old and new, with the expected band")
 
 
-def _plot_steps(axes: "Axes", metric: str, series: Steps, label: str, colour: str, style: str) -> None:
-    unit = _GIB if metric.startswith("mem-") else 1.0
-    steps = [step for step in sorted(series) if _is_drawn(series[step])]
-    axes.plot(steps, [series[step] / unit for step in steps], style, color=colour, label=label, linewidth=1.5)
-
-
-def _is_drawn(value: float) -> bool:
+def is_drawn(value: float) -> bool:
     """Return False for NaN, infinity, and what is so large that the axes cannot be divided."""
     return abs(value) < _LARGEST
 
@@ -119,21 +111,3 @@ def _svg(figure: "Figure", description: str) -> Picture:
     attributes = f'class="golden" role="img" aria-label="{html.escape(description)}" style="max-width:100%"'
     own_attributes, _, shapes = content.partition(">")
     return Picture(f"<svg {attributes} {own_attributes}>{theme}{shapes}", description)
-
-
-def shift(group: Group, verdicts: Verdicts) -> Picture:
-    """Plot the changes of a group's files, above 1 is worse, and their median."""
-    return values_by_group({group.platform or "all platforms": ratios(group, verdicts)}, f"new / old of {group.metric}")
-
-
-def ratios(group: Group, verdicts: Verdicts) -> list[float]:
-    """Return the ratios of new to old for a group's files: of a loss where it changed most, none of a changed form."""
-    found = []
-    for judgement in verdicts.judgements if group.ratio is not None else ():
-        if judgement.file not in group.files:
-            continue
-        if group.metric in judgement.costs:
-            found.append(math.exp(judgement.costs[group.metric]))
-        elif group.metric in judgement.losses:
-            found.append(1 + judgement.losses[group.metric].size)
-    return list(filter(_is_drawn, found))

@@ -9,6 +9,7 @@ from runbook_lib.display import Picture
 from runbook_lib.golden import bisect_offer, plots
 from runbook_lib.golden.comparison import GoldenComparison
 from runbook_lib.golden.form import Judgement
+from runbook_lib.golden.groups import Group
 from runbook_lib.golden.judge import GoldenTable, Verdicts, least_deviation
 from runbook_lib.golden.values import BadGoldenFile, Steps, parse
 from runbook_lib.model import Question
@@ -45,8 +46,22 @@ def _of_groups(values: GoldenComparison) -> Iterator[Asked]:
         numbers = f"{group.sentence}; decided separately: {exceptions}" if exceptions else group.sentence
         worse = group.metric if (group.ratio or 0) > 1 else ""
         facts = {"danger": verdicts.danger(group), "files": list(group.files), "key": group.digest}
-        draw = partial(plots.shift, group, verdicts) if plots.ratios(group, verdicts) else None
+        shifts = {group.platform or "all platforms": _ratios(group, verdicts)}
+        draw = partial(plots.values_by_group, shifts, f"new / old of {group.metric}") if any(shifts.values()) else None
         yield _question(values, group.id, numbers, facts, group.files[0], worse), draw
+
+
+def _ratios(group: Group, verdicts: Verdicts) -> list[float]:
+    """Return the ratios of new to old for a group's files: of a loss where it changed most, none of a changed form."""
+    found = []
+    for judgement in verdicts.judgements:
+        if judgement.file not in group.files:
+            continue
+        if group.metric in judgement.costs:
+            found.append(math.exp(judgement.costs[group.metric]))
+        elif group.metric in judgement.losses:
+            found.append(1 + judgement.losses[group.metric].size)
+    return list(filter(plots.is_drawn, found))
 
 
 def _of_files(values: GoldenComparison) -> Iterator[Asked]:

@@ -4,7 +4,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
-from runbook_lib.golden.form import Judgement, Verdict
+from runbook_lib.golden.form import VERDICTS, Judgement, Verdict
 from runbook_lib.golden.groups import Group
 from runbook_lib.golden.judge import Verdicts
 from runbook_lib.golden.measure import Measure
@@ -15,9 +15,6 @@ from runbook_lib.text.recipes.file_names import GoldenFileName
 BUCKETS = ("== 0", "(0, 1e-6)", "[1e-6, 1e-4)", "[1e-4, 1e-3)", "[1e-3, 1e-2)", "[1e-2, 1e-1)", ">= 1e-1")
 _BOUNDS = (math.ulp(0.0), 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
 _MAX_FILES = 20
-_RANK: Mapping[Verdict, int] = {
-    "refused": 0, "held back": 1, "ambiguous": 2, "refresh": 3, "renamed": 4, "unchanged": 5,
-}  # fmt: skip
 
 
 def by_metric(judgements: Iterable[Judgement]) -> list[dict[str, object]]:
@@ -57,7 +54,7 @@ def in_order(judgements: Iterable[Judgement]) -> tuple[Judgement, ...]:
     """Sort by urgency: refused, held back (the worst first), accepted, and the rest by name."""
 
     def urgency(judgement: Judgement) -> tuple[int, bool, float, str]:
-        return _RANK[judgement.verdict], not judgement.accepted, -judgement.weight, judgement.file
+        return VERDICTS.index(judgement.verdict), not judgement.accepted, -judgement.weight, judgement.file
 
     return tuple(sorted(judgements, key=urgency))
 
@@ -99,7 +96,7 @@ def markdown(verdicts: Verdicts) -> str:
     Names are in code spans, so that nothing in them becomes markup or a mention.
     """
     judgements = in_order(verdicts.judgements)
-    by_verdict: dict[Verdict, list[Judgement]] = {verdict: [] for verdict in _RANK}
+    by_verdict: dict[Verdict, list[Judgement]] = {verdict: [] for verdict in VERDICTS}
     for judgement in judgements:
         by_verdict[judgement.verdict].append(judgement)
     waiting = sum(judgement.verdict == "refresh" for judgement in judgements if judgement.file in verdicts.waiting)

@@ -8,6 +8,7 @@ from some step on.  Commits since 2026 are apart: the usual noise was fitted on 
 
 import argparse
 import json
+import os
 import random
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 from runbook_lib.golden import history
 from runbook_lib.golden.diff import GoldenFiles, compare, of_revision
@@ -187,10 +189,10 @@ def _count_losses(verdicts: Verdicts, series: Counter[str]) -> None:
 def _bump(clone: Path) -> bool:
     """Print the decisions on the real bump 26.02 to 26.04, and the time of its comparison."""
     checkout, seconds = Checkout.open(clone), []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, XDG_CACHE_HOME=folder):
         for _ in ("cold", "warm"):
             start = time.perf_counter()
-            past = history.read(checkout, "5fe3f06658^", Path(folder))
+            past = history.read(checkout, "5fe3f06658^")
             verdicts = compare(of_revision(clone, "5fe3f06658^"), of_revision(clone, "5fe3f06658"), past)
             seconds.append(time.perf_counter() - start)
     slower = [group for group in verdicts.groups if group.platform == "dgx_h100" and group.metric == "iteration-time"]

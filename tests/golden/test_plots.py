@@ -1,12 +1,9 @@
 import math
 import xml.etree.ElementTree as ElementTree
-from dataclasses import replace
 
 import pytest
 
 from runbook_lib.golden import plots
-from runbook_lib.golden.form import Judgement
-from runbook_lib.golden.judge import judge_all
 
 FILE = "gpt/case<1>$x$/golden_values_dev_dgx_h100.json"
 
@@ -30,9 +27,5 @@ def test_a_decision_shows_the_band_and_where_it_is_left(metric):
     assert drawn(plots.decision(FILE, metric, huge, huge, {2: (-math.inf, math.inf), 3: (-1.7e308, 1.7e308)})).svg
 
 
-def test_the_shift_of_a_group_is_plotted():
-    names = [f"gpt/case{number}/golden_values_dev_dgx_h100.json" for number in range(12)]
-    verdicts = judge_all(Judgement(name, "refresh", costs={"iteration-time": 0.4}) for name in names)
-    (group,) = verdicts.groups
-    assert drawn(plots.shift(group, verdicts)).svg.count("<use ") >= 12  # a mark for each file
-    assert plots.ratios(replace(group, ratio=None), verdicts) == []
+def test_the_values_of_a_group_are_plotted():
+    assert drawn(plots.values_by_group({"dgx_h100": [1.4] * 12}, "new / old")).svg.count("<use ") >= 12  # a mark each
