@@ -76,7 +76,7 @@ def test_a_class_name_is_used_once() -> None:
 
 #: Modules that read JSON from outside, within bounds on its bytes at least.
 BOUNDED = (
-    "golden/values.py", "world/replies.py", "text/notebook_file.py", "cli/audit.py",
+    "golden/values.py", "world/replies.py", "text/notebook_file.py", "cli/bumps.py",
     "record/run_file.py", "compute/smoke.py",
 )  # fmt: skip
 #: Modules that read what this library, or the person who runs it, has written.

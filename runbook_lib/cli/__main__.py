@@ -17,13 +17,13 @@ _COMMANDS = {
     "check": ("check", "check that all pins of the base image agree"),
     "run": ("notebooks", "run a notebook headlessly"),
     "lab": ("notebooks", "open the notebooks in JupyterLab"),
-    "status": ("audit", "show the status of each bump"),
-    "review": ("review", "make the decisions that a bump waits for, card by card"),
+    "status": ("bumps", "show the status of each bump"),
+    "review": ("bumps", "make the decisions that a bump waits for, card by card"),
     "why": ("why", "name the root cause of a failure"),
     "golden": ("golden", "judge changes of golden values"),
     "pins": ("pins", "find the pins of a repository"),
     "image": ("image", "show what a new image changes, and which drivers support it"),
-    "audit": ("audit", "verify an archive of records, or add a notebook to one"),
+    "audit": ("bumps", "verify an archive of records, or add a notebook to one"),
     "watch": ("watch", "propose a newer tag for the pins"),
 }
 _EPILOG = """\b

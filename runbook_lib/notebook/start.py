@@ -1,7 +1,7 @@
 """The board of the start page: the status of each bump, and the notebook to open next."""
 
 import html
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -9,12 +9,11 @@ from IPython.display import display as display_output
 from IPython.display import update_display
 
 from runbook_lib import display, notebooks
-from runbook_lib.model import Evidence, Outcome, Plan
+from runbook_lib.model import Outcome, Plan
 from runbook_lib.notebook import form_views, session
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record import archive
 from runbook_lib.record.status import BumpStatus, status
-from runbook_lib.world import commands
 from runbook_lib.world.machine.clock import ago
 from runbook_lib.world.ports import World
 
@@ -23,17 +22,16 @@ _BOARD = "runbook-board"
 
 def show_board() -> None:
     """Show every bump in the archive, those in flight first."""
-    display_output(board(), display_id=_BOARD)
+    display_output(board(_bumps()), display_id=_BOARD)
 
 
 def refresh_board() -> None:
     """Show the current board in place of the old one."""
-    update_display(board(), display_id=_BOARD)
+    update_display(board(_bumps()), display_id=_BOARD)
 
 
-def board() -> display.View:
+def board(bumps: Sequence[BumpStatus]) -> display.View:
     """Return the board: bumps in flight, then those that are ready, then those that were only previewed."""
-    bumps = _bumps()
     if not bumps:
         return display.note("No bump yet. Start one below.")
     in_flight = [bump for bump in bumps if bump.is_in_flight]
@@ -47,31 +45,18 @@ def board() -> display.View:
     return shown
 
 
-@dataclass(frozen=True)
-class BoardFacts:
-    """The bumps, and the board; None in JupyterLab, where it is shown above the form and changes meanwhile."""
-
-    bumps: tuple[BumpStatus, ...]
-    board: display.View | None
+def look(world: World, bump: Bump) -> Sequence[BumpStatus] | None:
+    """Return the bumps in the archive; None in JupyterLab, where the board above the form shows them."""
+    return None if session.interactive() else _bumps()
 
 
-def look(world: World, bump: Bump) -> BoardFacts:
-    """Read the archive."""
-    return BoardFacts(tuple(_bumps()), None if session.interactive() else board())
-
-
-def plan(facts: BoardFacts, bump: Bump) -> Plan[World]:
-    """Return the bumps in flight as the outcome."""
-    rows = [
-        {"bump": bump.title, "state": bump.state, "what": bump.sentence, "next": commands.text(bump.next)}
-        for bump in facts.bumps
-    ]
-    in_flight = [f"{bump.title} is {bump.state}" for bump in facts.bumps if bump.is_in_flight]
+def plan(facts: Sequence[BumpStatus] | None, bump: Bump) -> Plan[World]:
+    """Return the board, with the bumps in flight as the outcome."""
+    if facts is None:
+        return Plan(Outcome("The board above shows the bumps in flight."), only_reads=True)
+    in_flight = [f"{bump.title} is {bump.state}" for bump in facts if bump.is_in_flight]
     sentence = f"In flight: {'; '.join(in_flight)}." if in_flight else "No bump is in flight."
-    if facts.board is None:  # this text stays as it is while the board changes
-        sentence = "The board above shows the bumps in flight."
-    shown = (facts.board,) if facts.board else ()
-    return Plan(Outcome(sentence), shown, evidence=Evidence(tables={"bumps": rows}), only_reads=True)
+    return Plan(Outcome(sentence), (display.Drawing(lambda: board(facts)),), only_reads=True)
 
 
 def _bumps() -> list[BumpStatus]:

@@ -1,9 +1,9 @@
 """A YAML file that a user writes, checked against the JSON schema that declares its format.
 
 Editors use the schema too. The supported parts of JSON schema draft 7 are: ``$ref`` to a definition, ``type``,
-``enum``, ``const``, ``pattern``, ``maxLength``, ``minimum``, ``maximum``, ``items``, ``minItems``,
-``properties``, ``additionalProperties``, ``required``, ``maxProperties``, and ``oneOf`` of different types.
-``errorMessage`` names the expected value.
+``enum``, ``pattern``, ``maxLength``, ``minimum``, ``maximum``, ``items``, ``minItems``, ``properties``,
+``additionalProperties``, ``required``, ``minProperties`` and ``maxProperties``.  ``errorMessage`` names the expected
+value.
 """
 
 import json
@@ -96,15 +96,11 @@ def _check(file: UserFile, value: Any, schema: Schema, definitions: Mapping[str,
     """Raise RunbookError for the first value that does not fit the schema."""
     if "$ref" in schema:
         schema = {**definitions[schema["$ref"].rpartition("/")[2]], **schema}
-    for alternative in schema.get("oneOf", ()):
-        if _has_type(value, alternative["type"]):
-            schema = {**schema, **alternative}
-    choices = [schema["const"]] if "const" in schema else schema.get("enum")
-    if choices is not None:
+    if choices := schema.get("enum"):
         if value not in choices or type(value) is not type(choices[0]):
             expected = f"{' or '.join(map(str, choices))}{did_you_mean(str(value), map(str, choices))}"
             raise file.refusal(keys, schema.get("errorMessage") or expected)
-    elif "type" not in schema or not _has_type(value, schema["type"]) or not _in_bounds(value, schema):
+    elif not _has_type(value, schema["type"]) or not _in_bounds(value, schema):
         raise file.refusal(keys, schema["errorMessage"])
     if isinstance(value, list):
         for index, item in enumerate(value):

@@ -7,7 +7,7 @@ from archives import READY, record, words
 
 from runbook_lib.notebook import start
 from runbook_lib.pins.bump import Bump
-from runbook_lib.record import status
+from runbook_lib.record import archive, status
 
 CHECK = {"name": "x", "status": "passed", "detail": ""}
 
@@ -15,6 +15,10 @@ CHECK = {"name": "x", "status": "passed", "detail": ""}
 @pytest.fixture(autouse=True)
 def archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
+
+
+def shown() -> str:
+    return start.board(status.status(archive.default())).html
 
 
 @pytest.mark.parametrize(
@@ -35,22 +39,18 @@ def test_the_next_action_is_told_in_the_words_of_the_form(
 ) -> None:
     outcome = {"sentence": "Why.", "next": following}
     record(tmp_path / "audit", "bump", state, checks=[CHECK], outcome=outcome)
-    assert f"Next: {expected}" in " ".join(words(start.board().html).split())
+    assert f"Next: {expected}" in " ".join(words(shown()).split())
 
 
 def test_a_bump_that_is_ready_leads_to_the_last_notebook(tmp_path: Path) -> None:
     record(tmp_path / "audit", "07-sync-check", "done", "In sync.", checks=[CHECK])
     record(tmp_path / "audit", "bump", "done", "Ready to merge.", at=1, **READY)
-    shown = start.board().html
-    assert "1 ready to merge" in shown
-    assert 'href="08-after-merge.ipynb"' in shown
+    assert "1 ready to merge" in shown()
+    assert 'href="08-after-merge.ipynb"' in shown()
 
 
-def test_the_record_names_the_bumps_in_flight(tmp_path: Path) -> None:
+def test_the_outcome_names_the_bumps_in_flight(tmp_path: Path) -> None:
     record(tmp_path / "audit", "04-run-ci", "waiting", "Why.", checks=[CHECK])
-    (bump,) = status.status(tmp_path / "audit")
-    view = start.board()
-    for board, expected in ((view, "In flight: o/r main dev 26.04-py3 is waiting."), (None, "The board above")):
-        planned = start.plan(start.BoardFacts((bump,), board), Bump.parse())
-        assert planned.done.sentence.startswith(expected)
-        assert [row["state"] for row in planned.evidence.tables["bumps"]] == ["waiting"]
+    bumps = status.status(tmp_path / "audit")
+    for found, expected in ((bumps, "In flight: o/r main dev 26.04-py3 is waiting."), (None, "The board above")):
+        assert start.plan(found, Bump.parse()).done.sentence.startswith(expected)

@@ -26,15 +26,10 @@ SCHEMA = {
             "items": {"type": ["string", "integer"], "errorMessage": "a text or a number"},
         },
         "by": {
+            "type": ["string", "object"],
             "errorMessage": "a text or texts by name",
-            "oneOf": [
-                {"type": "string"},
-                {
-                    "type": "object",
-                    "maxProperties": 1,
-                    "additionalProperties": {"type": "string", "errorMessage": "a text"},
-                },
-            ],
+            "maxProperties": 1,
+            "additionalProperties": {"type": "string", "errorMessage": "a text"},
         },
     },
     "definitions": {"name": {"type": "string", "pattern": "^[a-z]+$", "maxLength": 5, "errorMessage": "a short name"}},

@@ -22,8 +22,14 @@
     await new Promise((resolve) => setTimeout(resolve)); // JupyterLab notes the kernel's language in the notebook
     if (cells() === before) model.dirty = false;
     if (panel.context.path !== startPage() || app.shell.currentWidget !== panel) return;
+    const code = () => JSON.stringify(model.toJSON().cells.map((cell) => cell.source));
+    const shipped = code();
+    const keepClean = () => {
+      if (model.dirty && code() === shipped) model.dirty = false; // outputs are not stored
+    };
+    model.stateChanged.connect(keepClean); // the board changes while a run goes on
     await app.commands.execute("notebook:run-all-cells"); // of the current notebook
-    model.dirty = false; // outputs are not stored
+    keepClean();
   }
 
   const stop = (event) => event.stopPropagation();
