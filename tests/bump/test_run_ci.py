@@ -141,7 +141,7 @@ def test_a_refused_deployment_is_seen_without_a_comment(opened: World, monkeypat
 
 
 def test_only_a_person_authorizes_somebody_elses_commits(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runbook_lib.bump.run_ci.is_mine", lambda *_: False)
+    monkeypatch.setattr("runbook_lib.world.bump_branch.is_mine", lambda *_: False)
     run_ci(opened)
     assert opened.effects() == []
     assert "by hand" in waiting(opened)
