@@ -89,7 +89,7 @@ def triage(run: ChosenRun) -> Triage:
     files = quarantines.files_of(run.branch, targets)
     if run.bump.repository.tests.scripts:  # which has neither golden values nor recipes
         return Triage(run, jobs, run.failed, files=files)
-    values = comparison.read(run, run.source, report=lambda _: None).judge()
+    values = comparison.read(run, run.source, report=lambda _: None)
     unexplained = values.undecided(on_branch=True)
     unread = tuple(problem for problem in values.unavailable if problem.job in unexplained)
     # Refreshed values cannot explain a resumed run that differs from its first run.

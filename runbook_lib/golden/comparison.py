@@ -19,7 +19,6 @@ from runbook_lib.golden.coverage import Coverage, golden_files
 from runbook_lib.golden.coverage import coverage as coverage_of
 from runbook_lib.golden.diff import LINT
 from runbook_lib.golden.form import examine
-from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.judge import GoldenTable, Verdicts
 from runbook_lib.record import archive
 from runbook_lib.text.edits import Edit
@@ -41,47 +40,33 @@ _REPORTED = 20
 
 
 @dataclass(frozen=True)
-class GoldenReadings:
-    """What was read of a run's golden values, and of the branch.
+class GoldenComparison:
+    """A run's golden values, those of the branch, and the verdicts on them.
 
     ``rejected`` are the measured files that fail CI's comparison with those in the tested commit, ``image`` the digest
     of the bump's image if a record has it.
     """
 
     ci_run: ChosenRun
+    source: GoldenSource
     collection: GoldenCollection
     table: GoldenTable
-    history: GoldenHistory
+    verdicts: Verdicts
     rejected: frozenset[str]
     coverage: tuple[Coverage, ...]
     warnings: tuple[str, ...]
     image: str
     searches: ImageSearches
 
-    def judge(self) -> "GoldenComparison":
-        """Judge the golden files, once, and apply the bump's decisions."""
-        run = self.ci_run
-        verdicts = self.table.judge(self.history, run.attempt)
-        decided = judge.decide(verdicts, self.table, run.bump.decisions, run.number, run.attempt)
-        return GoldenComparison(self, decided)
-
-
-@dataclass(frozen=True)
-class GoldenComparison:
-    """A run's golden values and the verdicts on them."""
-
-    readings: GoldenReadings
-    verdicts: Verdicts
-
     @cached_property
     def edits(self) -> tuple[Edit, ...]:
         """The measured values that are written."""
-        return self.readings.table.edits(self.verdicts)
+        return self.table.edits(self.verdicts)
 
     @property
     def unavailable(self) -> tuple[CollectionProblem, ...]:
         """The files that a job uploaded, or should have uploaded, but that cannot be used."""
-        return tuple(problem for problem in self.readings.collection.problems if not problem.by_job)
+        return tuple(problem for problem in self.collection.problems if not problem.by_job)
 
     @property
     def ambiguous_jobs(self) -> tuple[str, ...]:
@@ -98,18 +83,18 @@ class GoldenComparison:
         blocked = set(self.verdicts.blocked)
         if on_branch:
             blocked |= {short_name(edit.path) for edit in self.edits}
-        explained = self._jobs_of(self.readings.rejected) - self._jobs_of(blocked)
+        explained = self._jobs_of(self.rejected) - self._jobs_of(blocked)
         jobs = Counter(job for job, _ in explained)
-        return tuple(sorted((Counter(self.readings.ci_run.failed) - jobs).elements()))
+        return tuple(sorted((Counter(self.ci_run.failed) - jobs).elements()))
 
     def _jobs_of(self, files: AbstractSet[str]) -> set[tuple[str, str]]:
         """Return the failed jobs that measured these files, with their artifacts: jobs may have the same name."""
-        measured = self.readings.collection.files
+        measured = self.collection.files
         return {(file.job, file.artifact) for file in measured if short_name(file.path) in files}
 
 
-def read(ci_run: ChosenRun, source: GoldenSource, *, report: Callable[[str], object] = print) -> GoldenReadings:
-    """Read the golden files of the run's failed jobs, and those that they are compared with.  Reports its progress."""
+def read(ci_run: ChosenRun, source: GoldenSource, *, report: Callable[[str], object] = print) -> GoldenComparison:
+    """Read the golden files of the run's failed jobs, and judge them by those of the branch.  Reports its progress."""
     branch = ci_run.branch
     paths = _list_paths(branch)
     known = _golden_paths(paths)
@@ -128,9 +113,11 @@ def read(ci_run: ChosenRun, source: GoldenSource, *, report: Callable[[str], obj
     for name in new:
         if name.replace("_2nd.json", ".json") not in used:
             warnings.append(f"No recipe uses {name}: CI will not compare anything with it.")
-    return GoldenReadings(
-        ci_run, collection, read_table(branch, new), history.read(branch.checkout, branch.fork),
-        _rejected(ci_run, new), _coverage(source, collection, known, rows), tuple(warnings),
+    table = read_table(branch, new)
+    verdicts = _judge(branch, table, ci_run.number, ci_run.attempt)
+    return GoldenComparison(
+        ci_run, source, collection, table, verdicts, _rejected(ci_run, new),
+        _coverage(source, collection, known, rows), tuple(warnings),
         next((str(inputs["digest"]) for inputs in archive.inputs_of(records) if inputs.get("digest")), ""),
         look_searches(branch, records),
     )  # fmt: skip
@@ -167,8 +154,13 @@ def read_table(branch: BumpBranch, measured: Mapping[str, str]) -> GoldenTable:
 
 def judge_branch(branch: BumpBranch) -> Verdicts:
     """Judge the golden files that the branch has changed since it diverged from its base."""
-    golden = read_table(branch, {})
-    return judge.decide(golden.judge(history.read(branch.checkout, branch.fork)), golden, branch.bump.decisions)
+    return _judge(branch, read_table(branch, {}))
+
+
+def _judge(branch: BumpBranch, table: GoldenTable, run: int = 0, attempt: int = 1) -> Verdicts:
+    """Judge each file once, and apply the bump's decisions."""
+    verdicts = table.judge(history.read(branch.checkout, branch.fork), attempt)
+    return judge.decide(verdicts, table, branch.bump.decisions, run, attempt)
 
 
 def require_known(branch: BumpBranch, decisions: Decisions) -> None:

@@ -65,7 +65,7 @@ def _ratios(group: Group, verdicts: Verdicts) -> list[float]:
 
 
 def _of_files(values: GoldenComparison) -> Iterator[Asked]:
-    table = values.readings.table
+    table = values.table
     for file in values.verdicts.stopped:
         if file.verdict != "refused":
             facts = {"danger": file.danger, "test": test_of(file.file), "key": table.digest(file.file)}
@@ -77,7 +77,7 @@ def _question(
     values: GoldenComparison, subject: str, numbers: str, known: Mapping[str, object], file: str, metric: str
 ) -> Question:
     """Ask about a subject; where a time or memory became worse, with the offer to search the image for the change."""
-    run = values.readings.ci_run
+    run = values.ci_run
     offer, command = _search(values, file, metric)
     facts = {
         **known,
@@ -110,10 +110,9 @@ def _search(values: GoldenComparison, file: str, metric: str) -> tuple[str, str]
     test = test_of(file)
     if not test or not metric or "loss" in metric:
         return "", ""
-    readings = values.readings
-    if result := readings.searches.results.get(test):
+    if result := values.searches.results.get(test):
         return result, ""
-    command = readings.searches.offer(readings.ci_run.bump, test, f"{metric} lower")
+    command = values.searches.offer(values.ci_run.bump, test, f"{metric} lower")
     return (f"{bisect_offer.PREFIX}{command}", command) if command else ("", "")
 
 

@@ -13,7 +13,7 @@ from typing import ClassVar
 from runbook_lib import display, notebooks
 from runbook_lib.golden import comparison, judge, questions, summary
 from runbook_lib.golden.ci_runs import ChosenRun, choose_run
-from runbook_lib.golden.comparison import GoldenComparison, GoldenReadings
+from runbook_lib.golden.comparison import GoldenComparison
 from runbook_lib.golden.coverage import coverage_rows
 from runbook_lib.model import Check, Condition, Evidence, Next, Outcome, Plan, Round
 from runbook_lib.pins.bump import Bump
@@ -41,8 +41,8 @@ class GoldenStep:
 
     NAME: ClassVar[str] = notebooks.GOLDEN_VALUES
 
-    def look(self, world: World, bump: Bump) -> GoldenReadings | ChosenRun:
-        """Choose the run, and read its golden files and those on the branch; only the choice if there is no run.
+    def look(self, world: World, bump: Bump) -> GoldenComparison | ChosenRun:
+        """Choose the run, and compare its golden files with those on the branch; only the choice if there is no run.
 
         Raises Refused for a decision that names no golden file, and for an unrelated run.
         """
@@ -51,7 +51,7 @@ class GoldenStep:
         comparison.require_known(run.branch, bump.decisions)
         return comparison.read(run, run.source) if run.source else run
 
-    def plan(self, facts: GoldenReadings | ChosenRun, bump: Bump) -> Plan[World]:
+    def plan(self, facts: GoldenComparison | ChosenRun, bump: Bump) -> Plan[World]:
         """Plan the refresh: what drifted within tolerance is committed, and what did not is asked.
 
         Raises Refused for a decision on a group that is not held back, and for somebody else's branch.
@@ -61,24 +61,23 @@ class GoldenStep:
         if isinstance(facts, ChosenRun):
             done, waiting = facts.without_run("Nothing to refresh")
             return Plan(done, (facts.show(),), waiting=waiting)
-        values = facts.judge()
-        judge.require_met(bump.decisions, values.verdicts)
-        asked, drawings = questions.questions(values)
+        judge.require_met(bump.decisions, facts.verdicts)
+        asked, drawings = questions.questions(facts)
         return Plan(
-            _done(values),
-            _shown(values, drawings.values()),
-            conditions=_conditions(values, bump),
+            _done(facts),
+            _shown(facts, drawings.values()),
+            conditions=_conditions(facts, bump),
             questions=asked,
-            waiting=_waiting(values, bump),
-            checks=(_check_complete(values),),
-            evidence=_evidence(values, bump, drawings),
-            round=_round(values, bump),
+            waiting=_waiting(facts, bump),
+            checks=(_check_complete(facts),),
+            evidence=_evidence(facts, bump, drawings),
+            round=_round(facts, bump),
         )
 
 
 def _conditions(values: GoldenComparison, bump: Bump) -> tuple[Condition[World], ...]:
     """Return the commit of the values, and their summary in the pull request's description."""
-    run, edits = values.readings.ci_run, values.edits
+    run, edits = values.ci_run, values.edits
     state, pull = run.pull_request, run.pull_request.pull
     conditions: list[Condition[World]] = []
     if edits:
@@ -95,13 +94,13 @@ def _conditions(values: GoldenComparison, bump: Bump) -> tuple[Condition[World],
 
 def _round(values: GoldenComparison, bump: Bump) -> Round | None:
     """Return what is left of the run; None if the branch is not a bump's, or the run not the newest."""
-    if not bump.tag or values.readings.ci_run.older:
+    if not bump.tag or values.ci_run.older:
         return None
     return Round(values.undecided(), bool(values.edits))
 
 
 def _done(values: GoldenComparison) -> Outcome:
-    run = values.readings.ci_run
+    run = values.ci_run
     if not values.edits:
         return Outcome("Already done: the branch has all golden values of this run.")
     refreshed = f"Refreshed {display.count(len(values.edits), 'golden file')} on {run.bump.branch}."
@@ -111,9 +110,9 @@ def _done(values: GoldenComparison) -> Outcome:
 
 def _waiting(values: GoldenComparison, bump: Bump) -> Outcome | None:
     """Return for what a person or another run is needed."""
-    run = values.readings.ci_run
-    if run.source and run.source.unusable and not run.named:
-        return Outcome(f"waiting for a run with values: {run.source.unusable}", Next.run(notebooks.BROKEN_TESTS))
+    unusable = values.source.unusable
+    if unusable and not values.ci_run.named:
+        return Outcome(f"waiting for a run with values: {unusable}", Next.run(notebooks.BROKEN_TESTS))
     if values.verdicts.blocked:
         return Outcome(f"waiting for a person: {_held_back(values)}", _next(values, bump))
     if bump.tag and (undecided := values.undecided()):
@@ -139,44 +138,42 @@ def _next(values: GoldenComparison, bump: Bump) -> Next:
     """Return how to decide: one by one, or in the file of decisions."""
     if bump.tag:  # it asks for those on broken tests too
         return Next.run(notebooks.REVIEW, "Make the decisions:")
-    name, danger, _ = next(judge.held_back(values.verdicts, values.readings.table), ("", "", ""))
+    name, danger, _ = next(judge.held_back(values.verdicts, values.table), ("", "", ""))
     in_file = bump.decisions.advice("accept", name, danger) if name else "quarantine the tests with 06-broken-tests"
     return Next(f"Accept them by name ({in_file}), or quarantine the test with 06-broken-tests.")
 
 
 def _check_complete(values: GoldenComparison) -> Check:
     """Check that no golden file is missing."""
-    run, source = values.readings.ci_run, values.readings.ci_run.source
-    assert source is not None
+    source = values.source
     missing = [f"{it.job}: {it.file or it.artifact} {it.sentence}".replace("  ", " ") for it in values.unavailable]
-    if source.unusable and not run.named:
+    if source.unusable and not values.ci_run.named:
         return Check(_COMPLETE, "skipped", source.unusable)
     if missing:
         return Check(_COMPLETE, "failed", f"{len(missing)} missing. {' | '.join(missing[:5])}")
-    return Check(_COMPLETE, "passed", f"{len(values.readings.table.measured)} files from {source.name}.")
+    return Check(_COMPLETE, "passed", f"{len(values.table.measured)} files from {source.name}.")
 
 
 def _evidence(values: GoldenComparison, bump: Bump, drawings: Mapping[str, Callable[[], display.Picture]]) -> Evidence:
-    readings, run, verdicts = values.readings, values.readings.ci_run, values.verdicts
-    assert run.source is not None
+    run, source, verdicts = values.ci_run, values.source, values.verdicts
     decided = verdicts.decided
     if run.older and (older := bump.allowed("older-run", run.number)):
         decided = (*decided, older)
     is_short = sum(len(edit.after) for edit in values.edits) < 100_000
     return Evidence(
-        {"run": run.source.name, "base_commit": run.branch.base_commit, "plan_from": run.branch.start},
-        {"GitLab pipeline" if run.source.gitlab else "CI run": run.url},
+        {"run": source.name, "base_commit": run.branch.base_commit, "plan_from": run.branch.start},
+        {"GitLab pipeline" if source.gitlab else "CI run": run.url},
         {
             "golden values": summary.rows(summary.in_order(verdicts.judgements)),
             "groups": summary.group_rows(verdicts.groups),
             "verdicts": summary.verdict_rows(verdicts.judgements),
             "provenance": provenance(values),
-            "coverage": list(map(vars, readings.coverage)),
-            "missing": list(map(vars, readings.collection.problems)),
+            "coverage": list(map(vars, values.coverage)),
+            "missing": list(map(vars, values.collection.problems)),
         },
         diff(values.edits) if is_short else "",
         decided,
-        (*run.branch.warnings, *readings.warnings),
+        (*run.branch.warnings, *values.warnings),
         {name: partial(_svg, draw) for name, draw in drawings.items()},
     )
 
@@ -190,8 +187,8 @@ def provenance(values: GoldenComparison) -> list[dict[str, str]]:
 
     A job repeats a test up to three times when its values differ; the values are those of the last time.
     """
-    run, rows, written = values.readings.ci_run, [], {edit.path for edit in values.edits}
-    for file in values.readings.collection.files:
+    run, rows, written = values.ci_run, [], {edit.path for edit in values.edits}
+    for file in values.collection.files:
         if file.path in written:
             row = {"file": file.path, "run": run.url, "attempt": str(run.attempt), "job": file.job}
             rows.append(row | {"runner": file.runner, "commit": run.tested})
@@ -200,7 +197,7 @@ def provenance(values: GoldenComparison) -> list[dict[str, str]]:
 
 def message(values: GoldenComparison) -> str:
     """Return the commit message, without the sign-off."""
-    bump, verdicts = values.readings.ci_run.bump, values.verdicts
+    bump, verdicts = values.ci_run.bump, values.verdicts
     written = {short_name(edit.path) for edit in values.edits}
     accepted = []
     for group in verdicts.groups:
@@ -210,10 +207,10 @@ def message(values: GoldenComparison) -> str:
         if file.accepted and file.file in written:
             accepted.append(f"{file.file}: {file.accepted}")
     image = f"{bump.repository.sites.image}:{bump.tag}" if bump.tag else "of the branch"
-    if bump.tag and values.readings.image:
-        image += f"@{values.readings.image}"
+    if bump.tag and values.image:
+        image += f"@{values.image}"
     runners = sorted({row["runner"] for row in provenance(values)} - {""})
-    return compose_message(values.readings.ci_run, len(values.edits), image, runners, accepted)
+    return compose_message(values.ci_run, len(values.edits), image, runners, accepted)
 
 
 def compose_message(run: ChosenRun, count: int, image: str, runners: Sequence[str], accepted: Sequence[str]) -> str:
@@ -231,10 +228,10 @@ def compose_message(run: ChosenRun, count: int, image: str, runners: Sequence[st
 
 def text(values: GoldenComparison) -> str:
     """Return the summary for reviewers: the whole bump, and the coverage of this run."""
-    lines, source = [summary.markdown(values.verdicts)], values.readings.ci_run.source
-    if source and values.readings.coverage:
-        lines.append(f"Golden files, by what {code(source.name)} covered:\n")
-    for row in coverage_rows(values.readings.coverage):
+    lines = [summary.markdown(values.verdicts)]
+    if values.coverage:
+        lines.append(f"Golden files, by what {code(values.source.name)} covered:\n")
+    for row in coverage_rows(values.coverage):
         place = ", ".join(str(row[key]) for key in ("scopes", "platform") if row[key])
         lines.append(f"- {row['golden files']}: {row['why']}" + (f" ({code(place)})" if place else ""))
     return "\n".join(lines) + "\n"
@@ -244,14 +241,13 @@ def _shown(
     values: GoldenComparison, drawings: Iterable[Callable[[], display.Picture]]
 ) -> tuple[display.View | display.Drawing, ...]:
     """Return the tables and plots, each drawn when it is shown; ``drawings`` are those of the open questions."""
-    readings = values.readings
     views = (
         display.note("The run that provides the values."),
-        display.Drawing(readings.ci_run.show),
+        display.Drawing(values.ci_run.show),
         display.note("Its golden files, read from the artifacts, and the verdict on each."),
         display.Drawing(partial(_verdicts, values)),
         display.note("The golden files of this image type that the run covered, and how to refresh the others."),
-        display.Drawing(lambda: display.table(coverage_rows(readings.coverage), empty="Nothing is covered.")),
+        display.Drawing(lambda: display.table(coverage_rows(values.coverage), empty="Nothing is covered.")),
         display.note("What would be committed, and the summary for reviewers."),
         display.Drawing(partial(_written_view, values)),
     )
@@ -262,7 +258,7 @@ def _shown(
 
 def _verdicts(values: GoldenComparison) -> display.View:
     """Show the verdict on each file with what a person accepted, and the files that cannot be used."""
-    problems = values.readings.collection.problems
+    problems = values.collection.problems
     tables: dict[str, Sequence[Mapping[str, object]]] = {
         "One decision for many files:": summary.group_rows(values.verdicts.groups),
         "The verdict on each file:": summary.verdict_rows(values.verdicts.judgements),
@@ -274,7 +270,7 @@ def _verdicts(values: GoldenComparison) -> display.View:
     for title, rows in tables.items():
         if rows:
             view += display.note(title) + display.table(rows)
-    return view + display.notes(values.readings.warnings, title="Warnings")
+    return view + display.notes(values.warnings, title="Warnings")
 
 
 def _written_view(values: GoldenComparison) -> display.View:

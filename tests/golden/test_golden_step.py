@@ -6,7 +6,6 @@ import re
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from runbook_lib.bump.run_ci import RunCi, push_round
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import groups, step
 from runbook_lib.golden.ci_runs import ChosenRun
-from runbook_lib.golden.comparison import GoldenComparison, GoldenReadings
+from runbook_lib.golden.comparison import GoldenComparison
 from runbook_lib.golden.step import GoldenStep
 from runbook_lib.model import Plan, Round
 from runbook_lib.pins.bump import Bump
@@ -48,22 +47,22 @@ class Ran:
     """A run of step 5: what it read and planned."""
 
     step: GoldenStep
-    facts: GoldenReadings | ChosenRun | None = None
+    facts: GoldenComparison | ChosenRun | None = None
     planned: Plan[Any] | None = None
     bump: Bump | None = None
 
-    def look(self, world: Any, bump: Bump) -> GoldenReadings | ChosenRun:
+    def look(self, world: Any, bump: Bump) -> GoldenComparison | ChosenRun:
         self.facts = self.step.look(world, bump)
         return self.facts
 
-    def plan(self, facts: GoldenReadings | ChosenRun, bump: Bump) -> Plan[Any]:
+    def plan(self, facts: GoldenComparison | ChosenRun, bump: Bump) -> Plan[Any]:
         self.bump, self.planned = bump, self.step.plan(facts, bump)
         return self.planned
 
-    @cached_property
+    @property
     def values(self) -> GoldenComparison:
-        assert isinstance(self.facts, GoldenReadings)
-        return self.facts.judge()
+        assert isinstance(self.facts, GoldenComparison)
+        return self.facts
 
     @property
     def edits(self) -> tuple[Edit, ...]:
@@ -156,7 +155,7 @@ def test_drift_is_refreshed_and_a_regression_held_back(at: World) -> None:
     base = git(at.checkout.path, "rev-parse", "HEAD")
     ran = step05(at, mode="local")
     assert changed(at) == [f"{FOLDER}/{name}" for name in DRIFTED]
-    measured = ran.values.readings.table.measured
+    measured = ran.values.table.measured
     for name in DRIFTED:
         assert git(at.checkout.path, "show", f"HEAD:{FOLDER}/{name}") == measured[name].rstrip("\n")
     message = git(at.checkout.path, "log", "-1", "--format=%B")
@@ -221,11 +220,11 @@ def test_a_round_is_pushed_once_and_tested(at: World) -> None:
     assert at.github().comments(at.github().pulls()[0].number)[-1].body == f"/ok to test {head}"
     at.now[0] += 1000
     again = step05(at, **told)
-    assert again.values.readings.table.measured == {}  # what was refreshed passes now
+    assert again.values.table.measured == {}  # what was refreshed passes now
     assert at.effects() == ["pull request"]  # the text names the newest run
     assert at.github().pulls()[0].body.count("golden-values:begin") == 1
     # The run before is of an older commit.
-    old = ran.values.readings.ci_run.url.rpartition("/")[2].removesuffix(".html")
+    old = ran.values.ci_run.url.rpartition("/")[2].removesuffix(".html")
     with pytest.raises(Refused, match="what: older-run"):
         step05(at, run_id=old)
     step05(at, run_id=old, allow="older-run", mode="local")
@@ -345,11 +344,10 @@ def gitlab(at: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 def test_values_of_the_scopes_that_github_never_runs_come_from_gitlab(gitlab: World) -> None:
     step05(gitlab, mode="local")  # GitHub's
     ran = step05(gitlab, mode="local", source="gitlab")
-    assert ran.values.readings.ci_run.source is not None
-    assert ran.values.readings.ci_run.source.name == "pipeline 1"
+    assert ran.values.source.name == "pipeline 1"
     assert NIGHTLY in changed(gitlab)
     assert baseline_of("gpt", "gpt3_mcore_tp1_pp4") in changed(gitlab)  # the platform's results, as a new baseline
-    assert NIGHTLY not in [it.file for it in ran.values.readings.coverage if it.kind != "covered"]
+    assert NIGHTLY not in [it.file for it in ran.values.coverage if it.kind != "covered"]
     again = step05(gitlab, mode="local", source="gitlab", run_id="1")
     assert again.edits == ()
     assert gitlab.effects() == []
