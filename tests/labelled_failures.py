@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from runbook_lib.failures import diagnose
-from runbook_lib.failures.failure import FailedJob, Failure
+from runbook_lib.failures.evidence import FailedJob, Failure
 from runbook_lib.failures.log_scanner import Scanner
 
 CORPUS = Path(__file__).parent / "failures" / "corpus"

@@ -12,7 +12,7 @@ import click
 from runbook_lib.cli.command import Answer, command
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures import failed_jobs, read_logs
-from runbook_lib.failures.failure import Failure
+from runbook_lib.failures.evidence import Failure
 from runbook_lib.golden import ci_runs
 from runbook_lib.practice.world import open_world
 from runbook_lib.record.archive import default

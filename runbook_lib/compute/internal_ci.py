@@ -26,8 +26,8 @@ from runbook_lib.compute.internal_gitlab import (
 )
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.failures import known_problems, read_logs
+from runbook_lib.failures.evidence import FailedJob
 from runbook_lib.failures.failed_jobs import show_evidence
-from runbook_lib.failures.failure import FailedJob
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.model import Check, Effect, Evidence, Next, Outcome, Plan, Question
 from runbook_lib.pins.bump import Bump

@@ -21,9 +21,17 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from runbook_lib.failures import evidence, facts, known_problems
-from runbook_lib.failures.evidence import QUOTED, Candidate, Finding, LogSummary, without_secrets
-from runbook_lib.failures.failure import Clue, FailedJob, Failure
+from runbook_lib.failures import evidence, known_problems
+from runbook_lib.failures.evidence import (
+    QUOTED,
+    Candidate,
+    Clue,
+    FailedJob,
+    Failure,
+    Finding,
+    LogSummary,
+    without_secrets,
+)  # fmt: skip
 from runbook_lib.failures.patterns import ADVICE, BY_ID, CONFIDENT, RERUN, SYMPTOM, TRACEBACK, FailureKind, explain
 
 _MAX_CLUES = 8
@@ -48,10 +56,11 @@ def conclude(
     """Return the one cause of a job's failure.
 
     ``logs`` are in the order of ranks, standard error before standard output, and the job's own log last.  ``hide``
-    removes secrets from text.  ``problem`` is a sentence about unavailable logs.
+    removes secrets from text.  ``problem`` is a sentence about logs that are not among them.
     """
     hide = cache(hide)  # the ranks of a job print nearly the same lines
     logs = [without_secrets(log, hide) for log in logs]
+    problem = " ".join(filter(None, dict.fromkeys([problem, *(log.problem for log in logs)])))
     found = _judge(job, logs, problem)
     details, advice = dict(found.details), found.next or ADVICE[found.kind]
     if problem and found.evidence:
@@ -59,7 +68,7 @@ def conclude(
     text = "\n".join(found.evidence)
     if found.kind == "driver mismatch":
         platform = itertools.chain.from_iterable(log.platform for log in logs)
-        details["driver"] = facts.driver_verdict("\n".join([text, *platform]))
+        details["driver"] = evidence.driver_verdict("\n".join([text, *platform]))
     for pitfall in known_problems.find(text)[:1]:
         details["pitfall"] = f"{pitfall.sign} {pitfall.cause}"
         advice = f"{advice} Or: {pitfall.fix}" if found.kind in RERUN else pitfall.fix
@@ -158,10 +167,10 @@ def _of_drift(job: FailedJob, drift: Candidate, logs: Sequence[LogSummary]) -> F
     if listed:
         metrics = re.findall(r"[A-Za-z0-9][\w .-]*[\w]", listed[1]) or metrics
     names = ", ".join(dict.fromkeys(metrics))
-    details = {"metrics": names, **facts.worst_difference(comparisons), **facts.losses(logs)}
+    details = {"metrics": names, **evidence.worst_difference(comparisons), **evidence.losses(logs)}
     kind: FailureKind = "golden drift"
     cause = f"Golden values: {_first_line(text)}"
-    wrong = facts.wrong_numbers(comparisons, logs)
+    wrong = evidence.wrong_numbers(comparisons, logs)
     if drift.log.resumed:
         kind = "resume mismatch"
         cause = f"After the resume from a checkpoint, {names or 'values'} differ from those of the first run"
@@ -216,16 +225,16 @@ def _of_finding(job: FailedJob, best: Candidate, logs: Sequence[LogSummary]) -> 
             return _hang(job, "The job reached its time limit", logs, best)
         if any(log.not_finite for log in logs):
             cause = f"The loss is not finite, and the log shows {error}"
-            return _failure(job, "regression", cause, best, details=facts.losses(logs), rank=rank)
+            return _failure(job, "regression", cause, best, details=evidence.losses(logs), rank=rank)
     kind = kind_of_job(job.name)
     generic = _OF_BUILDS if kind == "container build" else _GENERIC
     if kind != "unknown" and (found.kind in generic or (pattern is not None and pattern.by_words)):
         return _failure(job, kind, f"{job.name} failed with {error}", best, rank=rank)
     details = {}
     if found.kind == "out of memory":
-        details["peak"] = facts.peak_of(found.message)
+        details["peak"] = evidence.peak_of(found.message)
     if pattern is not None and pattern.id == "loss-not-finite":
-        details = facts.losses(logs)
+        details = evidence.losses(logs)
     advice = pattern.advice if pattern else ""
     return _failure(job, found.kind, failed, best, details=details, rank=rank, next=advice)
 
@@ -271,7 +280,7 @@ def _hang(
     job: FailedJob, cause: str, logs: Sequence[LogSummary], found: Candidate | None = None, named: int | None = None
 ) -> Failure:
     """Return a hang with the last progress, and the rank that stopped first or is named in the evidence."""
-    stopped = facts.stopped_rank(logs)
+    stopped = _stopped_rank(logs)
     if stopped is None:
         stopped = named
     if stopped is not None:
@@ -281,6 +290,43 @@ def _hang(
         cause = f"{cause}; its last iteration is {progress.iteration}"
         lines = (*lines[-(QUOTED - 1) :], progress.progress)
     return _failure(job, "hang", cause, found, evidence=lines, rank=stopped, confidence=0.9)
+
+
+def _stopped_rank(logs: Sequence[LogSummary]) -> int | None:
+    """Return the first rank to stop in a hang, from the watchdogs' sequence numbers or the ranks' progress.
+
+    That rank is behind, or silent while the others report.  None if all are alike.
+    """
+    enqueued: dict[int, int] = {}
+    reporters: dict[int, int] = {}
+    trained: dict[int, int] = {}
+    ranks: set[int] = set()
+    for log in logs:
+        enqueued.update(log.enqueued)
+        reporters.update(log.reporters)
+        if log.rank is not None:
+            ranks.add(log.rank)
+            if log.iteration is not None:
+                trained[log.rank] = log.iteration
+    silent = _silent(ranks, {*enqueued, *reporters})
+    stopped = (_slowest(enqueued), _slowest(reporters), silent, _slowest(trained))
+    return next((rank for rank in stopped if rank is not None), None)
+
+
+def _silent(ranks: set[int], reporting: set[int]) -> int | None:
+    """Return the first of a few ranks that report no time-out while all others do."""
+    if len(reporting) < 2:
+        return None
+    expected = ranks | reporting | set(range(max(reporting) + 1))
+    silent = sorted(expected - reporting)
+    return silent[0] if silent and len(silent) < len(reporting) else None
+
+
+def _slowest(steps_by_rank: Mapping[int, int]) -> int | None:
+    """Return the lowest rank with the fewest steps; None if all have the same number."""
+    if len(set(steps_by_rank.values())) < 2:
+        return None
+    return min(steps_by_rank, key=lambda rank: (steps_by_rank[rank], rank))
 
 
 def _tail(logs: Sequence[LogSummary]) -> tuple[str, ...]:
@@ -294,9 +340,8 @@ def _without_evidence(job: FailedJob, logs: Sequence[LogSummary], problem: str) 
     if job.timed_out:
         return _hang(job, "The job reached its time limit", logs)
     if any(log.not_finite for log in logs):
-        return _failure(job, "regression", "The loss is not finite", evidence=lines, details=facts.losses(logs))
+        return _failure(job, "regression", "The loss is not finite", evidence=lines, details=evidence.losses(logs))
     if not lines:
-        problem = problem or next((log.problem for log in logs if log.problem), "")
         return _failure(job, kind, problem or "The job has no log, or it is empty", confidence=0.3)
     steps = f"; the step {', '.join(job.failed_steps)} failed" if job.failed_steps else ""
     if job.conclusion in ("cancelled", "canceled"):

@@ -1,15 +1,17 @@
-"""What logs show: the facts of one log, as data, and the evidence for a job's failure in all of its logs.  Pure.
+"""Failures and their evidence: the facts of one log, as data, and what all logs of a job show.  Pure.
 
 The evidence is ranked by how much it explains.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal
 
-from runbook_lib.failures.failure import Clue
-from runbook_lib.failures.patterns import BY_ID, GENERIC, TRACEBACK, FailureKind, LogPattern
+from runbook_lib.failures.patterns import BY_ID, GENERIC, RERUN, TRACEBACK, FailureKind, LogPattern
+from runbook_lib.images.drivers import DRIVER, DriverRequirement
+from runbook_lib.images.months import cuda_release
 
 QUOTED = 30  # maximum number of lines of evidence
 SHOWN = 1000  # characters of a line that are quoted
@@ -23,6 +25,70 @@ _CONSEQUENCE = 0.9  # the tier of a consequence of another rank's death, if noth
 _DYING = 400
 _SPOILED_LIMIT = 1.5  # the tier of a time limit that is explained by a process's death
 _DEATHS = ("process-failed", "signal-of-rank", "slurm-oom")
+#: A relative difference of a loss that is too large for drift: ten times the tolerance of CI's comparison.
+_FAR = 0.5
+#: A loss that ends this many times above its first value has diverged.
+_DIVERGED = 1.1
+
+
+@dataclass(frozen=True)
+class FailedJob:
+    """A job as listed by the forge; ``conclusion`` in the forge's words, ``failed_steps`` if it reports any."""
+
+    name: str
+    url: str = ""
+    conclusion: str = "failure"
+    failed_steps: tuple[str, ...] = ()
+
+    @property
+    def timed_out(self) -> bool:
+        return self.conclusion in ("timed_out", "timed out")
+
+
+@dataclass(frozen=True)
+class Clue:
+    """A line that a rule matches; ``rule`` is empty for an error that no rule explains.
+
+    ``line`` counts from 1, and is 0 in a log of which only the end was read.
+    """
+
+    file: str
+    line: int
+    text: str
+    rule: str = ""
+
+    @property
+    def place(self) -> str:
+        """Log and line, in words."""
+        return f"{self.file}, line {self.line}" if self.line else self.file
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The cause of a job's failure.  ``evidence`` is verbatim except for colours, control characters and secrets.
+
+    A cause that ends with ``…`` is cut.  ``where`` is the decisive line of the evidence.  ``tests`` are pytest's IDs of
+    the tests that failed.
+    """
+
+    job: str
+    url: str
+    kind: FailureKind
+    cause: str
+    evidence: tuple[str, ...] = ()
+    where: Clue | None = None
+    next: str = ""
+    details: Mapping[str, str] = field(default_factory=dict)
+    rank: int | None = None
+    confidence: float = 0.9
+    clues: tuple[Clue, ...] = ()
+    consequences: tuple[Clue, ...] = ()
+    tests: tuple[str, ...] = ()
+
+    @property
+    def retry(self) -> bool:
+        """True if the class says nothing about the change; for other failures, a second run proves nothing."""
+        return self.kind in RERUN
 
 
 @dataclass(frozen=True)
@@ -112,7 +178,7 @@ class LogSummary:
     iteration: int | None = None
     losses: tuple[float, float] | None = None  # the first and the last that were printed
     not_finite: bool = False
-    first_rank: tuple[int, int] | None = None  # the first to fail according to torchrun: global and local rank
+    first_rank: tuple[int, ...] = ()  # the first to fail according to torchrun: global and local rank
     exit_code: int | None = None
     enqueued: dict[int, int] = field(default_factory=dict)  # rank -> its last collective, from the watchdog
     reporters: dict[int, int] = field(default_factory=dict)  # rank -> the collective that timed out
@@ -223,7 +289,7 @@ def root_exception(logs: Sequence[LogSummary]) -> Candidate | None:
 
 def first_failed_ranks(logs: Sequence[LogSummary]) -> tuple[int, ...]:
     """Return the global and the local rank that failed first according to torchrun; empty if no log has them."""
-    return next((log.first_rank for log in logs if log.first_rank is not None), ())
+    return next((log.first_rank for log in logs if log.first_rank), ())
 
 
 def golden_drift(logs: Sequence[LogSummary]) -> Candidate | None:
@@ -241,8 +307,90 @@ def unread_rank(logs: Sequence[LogSummary]) -> int | None:
 
     The log of a job shows only the first and the last rank, whose lines about other ranks are not a cause.
     """
-    first = next((log for log in logs if log.first_rank is not None), None)
-    if first is None or first.first_rank is None or first.exit_code != 1:
+    first = next((log for log in logs if log.first_rank), None)
+    if first is None or first.exit_code != 1:
         return None
     read = {log.rank for log in logs} | {found.rank for log in logs for found in log.findings}
     return first.first_rank[0] if read.isdisjoint(first.first_rank) else None
+
+
+def wrong_numbers(comparisons: Sequence[MetricComparison], logs: Sequence[LogSummary]) -> str:
+    """Return why numbers are wrong and not just different, as the beginning of a sentence; empty if they are not."""
+    for comparison in comparisons:
+        if comparison.metric.startswith(("iteration-time", "mem-", "throughput")):
+            continue
+        for new, old in zip(comparison.actual, comparison.golden, strict=False):
+            if math.isfinite(old) and not math.isfinite(new):
+                return f"{comparison.metric} is not finite"
+            if "loss" in comparison.metric and math.isfinite(old) and abs(new - old) > _FAR * abs(old):
+                return f"{comparison.metric} is more than {_FAR:.0%} off"
+    if any(log.not_finite for log in logs):
+        return "The loss is not finite"
+    if any(log.losses and log.losses[1] > _DIVERGED * log.losses[0] > 0 for log in logs):
+        return "The loss diverges"
+    return ""
+
+
+def worst_difference(comparisons: Sequence[MetricComparison]) -> dict[str, str]:
+    """Return the expected and the actual value at the largest difference."""
+    largest = -1.0
+    details = {}
+    for comparison in comparisons:
+        for number, (new, old) in enumerate(zip(comparison.actual, comparison.golden, strict=False), 1):
+            difference = _relative_difference(new, old)
+            if difference > largest:
+                largest = difference
+                details = {
+                    "metric": comparison.metric, "expected": f"{old:g}", "found": f"{new:g}",
+                    "value number": str(number),
+                }  # fmt: skip
+    return details
+
+
+def _relative_difference(new: float, old: float) -> float:
+    if new == old:
+        return 0.0
+    if math.isnan(new) and math.isnan(old):
+        return -1.0
+    if old and math.isfinite(new - old):
+        return abs(new - old) / abs(old)
+    return math.inf
+
+
+def losses(logs: Sequence[LogSummary]) -> dict[str, str]:
+    """Return the first and the last loss of the first log that has any."""
+    for log in logs:
+        if log.losses:
+            return {"lm loss": f"{log.losses[0]:g} at first, {log.losses[1]:g} at last"}
+    return {}
+
+
+def peak_of(message: str) -> str:
+    """Return a process's memory in use when it ran out, from PyTorch's message."""
+    match = re.search(r"(\d[\d.]{0,12} [KMGT]iB) memory in use", message)
+    if match is None:
+        match = re.search(r"allocated memory (\d[\d.]{0,12} [KMGT]iB) is allocated", message)
+    return match[1] if match else ""
+
+
+def driver_verdict(text: str) -> str:
+    """Return the verdict on the driver for the image in these lines; empty if they name no image.
+
+    The image is identified by its CUDA release or NGC month; PyTorch reports the release that a driver supports.
+    """
+    shown = re.sub(
+        r"Driver Version: [^\n]{0,200}", "", text
+    )  # nvidia-smi prints the CUDA release that the driver supports
+    named = re.search(r"cuda ?>= ?(\d{1,2}\.\d)|\bCUDA(?:_VERSION| [Vv]ersion|)[ :=]{1,3}(\d{1,2}\.\d)", shown)
+    month = re.search(r"(?:NVIDIA Release |nvcr\.io/nvidia/\w{1,40}:)(\d\d\.\d\d)\b", text)
+    supported = re.search(r"driver on your system is too old \(found version (\d{1,2})0(\d)0\)", text)
+    cuda = ""
+    if month:
+        cuda, _ = cuda_release(month[1])
+    if named and not cuda:
+        cuda = named[1] or named[2]
+    if not cuda:
+        return f"The node's driver supports CUDA {supported[1]}.{supported[2]} at most." if supported else ""
+    driver = re.search(rf"(?:[Dd]river(?: [Vv]ersion|_VERSION|)[ :=]{{1,3}}|but version )({DRIVER})", text)
+    needed = DriverRequirement(cuda)
+    return (needed.judge(driver[1]) if driver else needed.summary).reason

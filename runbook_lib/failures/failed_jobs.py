@@ -17,7 +17,7 @@ from typing import Literal
 from runbook_lib import display
 from runbook_lib.display import View
 from runbook_lib.failures import read_logs
-from runbook_lib.failures.failure import FailedJob, Failure
+from runbook_lib.failures.evidence import FailedJob, Failure
 from runbook_lib.failures.patterns import RERUN
 from runbook_lib.failures.read_logs import JobLogs
 from runbook_lib.golden import ci_runs

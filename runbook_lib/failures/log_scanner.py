@@ -22,8 +22,9 @@ _CONTEXT = 8192  # bytes before a line from which the quoted lines are taken
 
 _RESTART = "attempt restart"
 _PYTEST_ERROR = re.compile(r"E   +(\S.{0,2000})")
-_PROGRESS = re.compile(rb" iteration +(\d{1,12})/ *\d{1,12}[^\n]{0,4000}")
+_LAST_PROGRESS = re.compile(rb"(?s:.*)( iteration +(\d{1,12})/ *\d{1,12}[^\n]{0,4000})")
 _LOSS = re.compile(rb"lm loss: +([-+\w.]{1,30})")
+_LAST_LOSS = re.compile(rb"(?s:.*)" + _LOSS.pattern)
 _NOT_FINITE = re.compile(r"lm loss: +[-+]?[nNiI]")
 #: Training continues with wrong numbers.
 _NUMBERS = ("regression", "golden drift")
@@ -141,21 +142,17 @@ class Scanner:
         self._note_progress(lines)
 
     def _note_progress(self, block: bytes) -> None:
-        at, progress = len(block), None
-        while progress is None and at >= 0:  # a line also has "elapsed time per iteration (ms)"
-            at = block.rfind(b" iteration ", 0, at)
-            progress = _PROGRESS.match(block, at) if at >= 0 else None
+        progress = _LAST_PROGRESS.match(block) if b" iteration " in block else None
         if progress is None:
             return
-        for start in (0 if self._log.losses is None else at, block.rfind(b"lm loss")):
-            match = _LOSS.search(block, max(start, 0))
-            loss = _to_float(match[1].decode("latin-1")) if match else math.nan
+        at = progress.start(1)
+        for match in (_LOSS.search(block), _LAST_LOSS.match(block)):
+            loss = _to_float(match[1]) if match else math.nan
             if math.isfinite(loss):
-                first = self._log.losses[0] if self._log.losses else loss
-                self._log.losses = first, loss
+                self._log.losses = (self._log.losses or (loss,))[0], loss
         start = block.rfind(b"\n", 0, at) + 1
         self._progress = block[max(start, at - 200) : progress.end()]
-        self._log.iteration = int(progress[1])
+        self._log.iteration = int(progress[2])
         _, rank, _ = split(clean(block[start : progress.end()][:LONGEST]))
         self._forget_survived(self._rank if rank is None else rank)
 
@@ -180,8 +177,7 @@ class Scanner:
             self._note_fault(line._replace(time=time or inner_time(bare)))
             if _STEP_ENDED in bare:  # later lines are consequences of its failure, if that was explained
                 self._step_ended |= self._has_evidence()
-        if b" iteration " in raw:
-            self._note_progress(raw)
+        self._note_progress(raw)
 
     def _has_evidence(self) -> bool:
         explained = any(match.pattern and match.pattern.confidence >= CONFIDENT for match in self._matches.values())
@@ -256,11 +252,10 @@ class Scanner:
     def _note_facts(self, bare: str) -> None:
         self._log.not_finite |= _NOT_FINITE.search(bare) is not None
         if _SUMMARY in bare:  # other failures are listed earlier
-            self._log.first_rank = self._log.exit_code = None
-            self._in_summary = True
+            self._log.first_rank, self._log.exit_code, self._in_summary = (), None, True
         if self._in_summary:
             rank, status = _FIRST.search(bare), _EXIT.search(bare)
-            if rank and self._log.first_rank is None:
+            if rank and not self._log.first_rank:
                 self._log.first_rank = int(rank[1]), int(rank[2])
             if status and self._log.exit_code is None:
                 self._log.exit_code = int(status[1])
@@ -296,7 +291,7 @@ class Scanner:
             self._values = {}
 
 
-def _to_float(text: str) -> float:
+def _to_float(text: str | bytes) -> float:
     try:
         return float(text)
     except ValueError:

@@ -21,8 +21,7 @@ from pathlib import Path
 
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.failures import diagnose
-from runbook_lib.failures.evidence import LogSummary
-from runbook_lib.failures.failure import FailedJob, Failure
+from runbook_lib.failures.evidence import FailedJob, Failure, LogSummary
 from runbook_lib.failures.log_scanner import Scanner
 from runbook_lib.text.redact import Redactor
 from runbook_lib.world.transport import archives
@@ -140,8 +139,7 @@ def _diagnose_folder(asked: tuple[Path, FailedJob, Callable[[str], str]]) -> Fai
             logs = [_file_log(path, path.name)]
         if not logs:
             raise CannotTell(f"{path} has no log: no file in it ends in .log, .txt, .out or .err.")
-        summaries = _read(job, logs)
-        return diagnose.conclude(job, summaries, hide, _problems(summaries))
+        return diagnose.conclude(job, _read(job, logs), hide)
     except OSError as error:
         raise CannotTell(f"{path} cannot be read ({error.strerror or error}).") from error
 
@@ -156,17 +154,15 @@ def _diagnose(item: tuple[JobLogs, Callable[[str], str]]) -> Failure:
     if diagnose.is_settled(job, own):
         return diagnose.conclude(job, own, hide)
     if asked.artifact:
-        first = own[0].first_rank if own else None
+        first = own[0].first_rank if own else ()
         with _noting(problems, "The job's artifact"):
-            of_ranks = _read(job, _archive_logs(Archive(asked.artifact, asked.size)), first and first[1])
+            of_ranks = _read(job, _archive_logs(Archive(asked.artifact, asked.size)), first[1] if first else None)
         if log and own and not diagnose.names_a_cause(job, [*of_ranks, *own]):
             with _noting(problems, "The job's log"):
                 own = [_own_log(log, complete=True)]
     elif not log:
         problems.append("The job left neither an artifact nor a log.")
-    summaries = [*of_ranks, *own]
-    problems.append(_problems(summaries))
-    return diagnose.conclude(job, summaries, hide, " ".join(filter(None, problems)))
+    return diagnose.conclude(job, [*of_ranks, *own], hide, " ".join(problems))
 
 
 @contextmanager
@@ -178,10 +174,6 @@ def _noting(problems: list[str], name: str) -> Iterator[None]:
         problems.append(f"{name} is unavailable: {error}. Logs are kept for a limited time; run the job again.")
     except RunbookError as error:
         problems.append(f"{name} could not be read. {error}")
-
-
-def _problems(summaries: Iterable[LogSummary]) -> str:
-    return " ".join(dict.fromkeys(summary.problem for summary in summaries if summary.problem))
 
 
 def _own_log(file: FileInParts, *, complete: bool) -> LogSummary:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runbook_lib.failures import read_logs
-from runbook_lib.failures.failure import FailedJob
+from runbook_lib.failures.evidence import FailedJob
 from runbook_lib.failures.read_logs import JobLogs
 from runbook_lib.golden import collect
 from runbook_lib.golden.collect import FunctionalTestJob, GoldenSource, UploadMatch

@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 
 from runbook_lib.failures import failed_jobs
+from runbook_lib.failures.evidence import Failure
 from runbook_lib.failures.failed_jobs import BaseResult, Comparison
-from runbook_lib.failures.failure import Failure
 from runbook_lib.failures.patterns import FailureKind
 from runbook_lib.world.github.client import GitHub
 from runbook_lib.world.github.models import LabelEvent, WorkflowJob, WorkflowRun

@@ -5,9 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.failures import diagnose
-from runbook_lib.failures.evidence import LogSummary
-from runbook_lib.failures.facts import driver_verdict
-from runbook_lib.failures.failure import FailedJob, Failure
+from runbook_lib.failures.evidence import FailedJob, Failure, LogSummary, driver_verdict
 from runbook_lib.failures.log_lines import clean, split
 from runbook_lib.failures.log_scanner import LONGEST, Scanner
 from runbook_lib.practice import evidence

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from labelled_failures import CASES, Case, diagnosed
 
-from runbook_lib.failures.failure import Failure
+from runbook_lib.failures.evidence import Failure
 
 #: Lines that follow from a cause in any process, and explain nothing.
 CONSEQUENCES = (

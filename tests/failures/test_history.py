@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from runbook_lib.failures.evidence import Failure
 from runbook_lib.failures.failed_jobs import history_of, read_history
-from runbook_lib.failures.failure import Failure
 
 
 def failure(cause: str) -> Failure:

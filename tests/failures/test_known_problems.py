@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from runbook_lib.failures import diagnose, known_problems
-from runbook_lib.failures.failure import FailedJob
+from runbook_lib.failures.evidence import FailedJob
 from runbook_lib.failures.log_scanner import Scanner
 from runbook_lib.failures.patterns import read_table
 

@@ -10,7 +10,7 @@ import stores
 
 from runbook_lib.errors import CannotTell
 from runbook_lib.failures import read_logs
-from runbook_lib.failures.failure import FailedJob, Failure
+from runbook_lib.failures.evidence import FailedJob, Failure
 from runbook_lib.failures.read_logs import JobLogs
 
 JOB = FailedJob("gpt/gpt3 - latest", "https://github.com/o/r/actions/runs/1/job/2")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runbook_lib.failures import read_logs
-from runbook_lib.failures.failure import Failure
+from runbook_lib.failures.evidence import Failure
 from runbook_lib.failures.log_lines import clean
 from runbook_lib.failures.patterns import LINES
 from runbook_lib.world.git.checkout import Checkout

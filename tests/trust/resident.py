@@ -15,7 +15,7 @@ from stores import remote
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures import read_logs
-from runbook_lib.failures.failure import FailedJob, Failure
+from runbook_lib.failures.evidence import FailedJob, Failure
 from runbook_lib.failures.read_logs import JobLogs
 from runbook_lib.golden import collect
 from runbook_lib.golden.collect import FunctionalTestJob, GoldenSource

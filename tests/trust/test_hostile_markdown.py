@@ -17,8 +17,8 @@ from runbook_lib.bump import pins_step
 from runbook_lib.bump.open_pr import part
 from runbook_lib.failures import step
 from runbook_lib.failures import tracking_issue as tracking
+from runbook_lib.failures.evidence import Failure
 from runbook_lib.failures.failed_jobs import BaseResult, DiagnosedJob
-from runbook_lib.failures.failure import Failure
 from runbook_lib.failures.quarantines import LeftOut, commit_message
 from runbook_lib.golden import summary
 from runbook_lib.golden.form import Judgement, ReviewReason

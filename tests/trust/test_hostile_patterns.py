@@ -13,8 +13,8 @@ from expressions import FLAGGED, ROOT, attacks, exponent, expressions
 
 from runbook_lib import display
 from runbook_lib.failures import tracking_issue as issue
+from runbook_lib.failures.evidence import Failure
 from runbook_lib.failures.failed_jobs import DiagnosedJob
-from runbook_lib.failures.failure import Failure
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.finders import BuildArg
 from runbook_lib.text import markdown, sanitize

@@ -17,7 +17,7 @@ from runbook_lib.compute.slurm import selection, site
 from runbook_lib.decisions import Decision
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures.diagnose import conclude
-from runbook_lib.failures.failure import FailedJob
+from runbook_lib.failures.evidence import FailedJob
 from runbook_lib.failures.log_scanner import Scanner
 from runbook_lib.golden import ci_rules
 from runbook_lib.golden.values import BadGoldenFile, parse

@@ -11,7 +11,7 @@ from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.workloads import Parallelism
 from runbook_lib.errors import CannotTell
 from runbook_lib.failures import read_logs
-from runbook_lib.failures.failure import FailedJob, Failure
+from runbook_lib.failures.evidence import FailedJob, Failure
 from runbook_lib.failures.patterns import FailureKind
 from runbook_lib.golden import values as golden
 from runbook_lib.golden.form import Judgement, examine

@@ -7,8 +7,8 @@ import pytest
 
 from runbook_lib.errors import Refused
 from runbook_lib.failures.decide import RunFailures, Triage, open_tests
+from runbook_lib.failures.evidence import Failure
 from runbook_lib.failures.failed_jobs import DiagnosedJob
-from runbook_lib.failures.failure import Failure
 from runbook_lib.failures.quarantines import GatingFiles, QuarantineChange
 from runbook_lib.golden.bisect_offer import ImageSearches
 from runbook_lib.pins.bump import Bump

@@ -22,8 +22,8 @@ from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.failures import decide, quarantines
 from runbook_lib.failures import tracking_issue as issue
 from runbook_lib.failures.decide import Triage, open_jobs
+from runbook_lib.failures.evidence import Failure
 from runbook_lib.failures.failed_jobs import DiagnosedJob
-from runbook_lib.failures.failure import Failure
 from runbook_lib.failures.patterns import FailureKind
 from runbook_lib.failures.step import BrokenTestFacts, BrokenTests
 from runbook_lib.golden import ci_runs

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from runbook_lib.failures.evidence import Failure
 from runbook_lib.failures.failed_jobs import DiagnosedJob
-from runbook_lib.failures.failure import Failure
 from runbook_lib.failures.tracking_issue import choose, marker, of_failure, review_date
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.recipes.rows import Target

@@ -14,8 +14,8 @@ from runbook_lib.bump.run_ci import RunCi, push_round
 from runbook_lib.errors import Refused
 from runbook_lib.failures import decide, quarantines
 from runbook_lib.failures.decide import Triage, open_jobs
+from runbook_lib.failures.evidence import Failure
 from runbook_lib.failures.failed_jobs import BaseResult, DiagnosedJob
-from runbook_lib.failures.failure import Failure
 from runbook_lib.failures.step import BrokenTests
 from runbook_lib.failures.tracking_issue import review_date
 from runbook_lib.golden.bisect_offer import ImageSearches
