@@ -126,15 +126,16 @@ def open_jobs(
 
     ``edited`` are the files that change before the push; a person asked to rerun the tests in ``rerun``.
     """
-    requested = {(target.name, target.platform) for target in rerun}
     files = failures.files.after(edited)
     # A test's jobs have the same name on all platforms, but may fail for different causes, so count them.
-    decided: Counter[str] = Counter()
-    infrastructure: Counter[str] = Counter()
+    decided, infrastructure = Counter[str](), Counter[str]()
     for job in failures.jobs:
         targets = targets_of(job, failures.run.bump)
-        decided[job.failure.job] += bool(targets) and all(map(files.is_off, targets))
-        infrastructure[job.failure.job] += job.failure.retry or (job.test, job.platform) in requested
+        left = [each for each in targets if not files.is_off(each)]
+        if targets and not left:
+            decided[job.failure.job] += 1
+        elif job.failure.retry or (left and all(any(_is_named(each, named) for named in rerun) for each in left)):
+            infrastructure[job.failure.job] += 1
     unexplained = Counter(failures.undecided) - decided
     flaky = unexplained & (infrastructure | Counter(failures.ambiguous))
     return tuple(sorted((unexplained - flaky).elements())), tuple(sorted(flaky.elements()))
@@ -237,10 +238,14 @@ def _digest(job: DiagnosedJob) -> str:
 
 def _failed_job(failures: Triage, target: Target) -> DiagnosedJob | None:
     for job in failures.jobs:
-        ran = targets_of(job, failures.run.bump)
-        if any(each.name == target.name and each.platform in ("", target.platform) for each in ran):
+        if any(_is_named(ran, target) for ran in targets_of(job, failures.run.bump)):
             return job
     return None
+
+
+def _is_named(ran: Target, named: Target) -> bool:
+    """Return whether a test that a job ran, on a platform that may be unknown, is the one that a decision names."""
+    return ran.name == named.name and ran.platform in ("", named.platform)
 
 
 def _may_leave_out(job: DiagnosedJob) -> bool:

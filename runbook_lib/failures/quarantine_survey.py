@@ -28,7 +28,7 @@ from runbook_lib.text.recipes import rows as recipes
 from runbook_lib.text.recipes.rows import RecipeRow, Target
 from runbook_lib.world.bump_branch import BumpBranch, head_of, is_mine, marked
 from runbook_lib.world.conditions.commits import BranchTip, Pushed
-from runbook_lib.world.conditions.forge import Described, Labelled, PullKey, PullOpen
+from runbook_lib.world.conditions.forge import Described, IssueFiled, Labelled, PullKey, PullOpen
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.git.command import GitFailed
 from runbook_lib.world.github.ci_status import branch_of, labels_at, platform_of, wrong_tests
@@ -202,35 +202,33 @@ def _look_change(world: World, branch: BumpBranch, survey: QuarantineSurvey) -> 
     bump, github = branch.bump, world.github
     decisions = quarantines.resolve_targets(branch)
     reenabled = tuple(target for target, decision in decisions.items() if decision.kind == "reenable")
-    tests, own_pulls = survey.tests, list[int]()
-    if tests and github is not None:
+    own_pulls, states = list[int](), dict[int | None, str]()
+    if survey.tests and github is not None:
         own_pulls = [pull.number for pull in github.pulls(base=bump.base) if _is_own(pull, branch)]
-        states = _issue_states(github, tests)
-        tests = tuple(replace(test, state=states.get(test.issue, "")) for test in tests)
-    names = [Target(test.row.case, test.platform, bump.image_type, test.row.model) for test in tests]
+        states = _issue_states(github, survey.tests)
+    names = [Target(test.row.case, test.platform, bump.image_type, test.row.model) for test in survey.tests]
     ran = passing_runs(github, bump, own_pulls, [*names, *reenabled])
-    tests = tuple(
-        replace(test, ran=runs) if runs.passed or runs.failed else test for test, runs in zip(tests, ran, strict=False)
-    )
-    survey = replace(survey, tests=tests)
-    untracked: dict[Target, QuarantinedTest] = {}
+    tests, notes, issues = list[QuarantinedTest](), list(survey.notes), dict[Target, IssueFiled]()
+    for test, runs in zip(survey.tests, ran, strict=False):
+        tests.append(replace(test, state=states.get(test.issue, ""), ran=runs if runs.passed or runs.failed else None))
     for target in (target for target, decision in decisions.items() if decision.kind == "broken"):
         found = [test for test in tests if target.is_of(test.row)]
         if not found:
             advice = "Give the tag of the bump whose CI run it failed in."
             raise Refused(f"{target} is not quarantined on {bump.base}. {advice}")
-        if any(test.issue is None for test in found):
-            untracked[target] = found[0]
-        else:
-            survey = replace(survey, notes=(*survey.notes, f"#{found[0].issue} already tracks {target}."))
-    if not (reenabled or untracked):
+        if all(test.issue for test in found):
+            notes.append(f"#{found[0].issue} already tracks {target}.")
+            continue
+        known, warning = tracking.known_issue(github, target)
+        notes += filter(None, [warning])
+        issues[target] = tracking.of_quarantined(github, target, bump, found[0].row, found[0].age, known)
+    survey = replace(survey, tests=tuple(tests), notes=tuple(notes))
+    changed = [*reenabled, *issues]
+    if not changed:
         return survey
-    own = _own_bump(bump, [*reenabled, *untracked], "re-enable" if reenabled else "track")
+    own = _own_bump(bump, changed, "re-enable" if reenabled else "track")
     branch = BumpBranch.look(world, own)
-    issues = {}
-    for target, test in untracked.items():
-        issues[target] = tracking.of_quarantined(github, target, own, test.row, test.age)
-    change = QuarantineChange(quarantines.files_of(branch, [*reenabled, *untracked]), issues, reenabled)
+    change = QuarantineChange(quarantines.files_of(branch, changed), issues, reenabled)
     if own.allowed("whole-row") is None:
         change.require_own_rows()
     passed = ran[len(tests) :]

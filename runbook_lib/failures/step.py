@@ -5,7 +5,7 @@ if none can be filed, its row stays.  Without a tag it is the change of quaranti
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from runbook_lib import display, notebooks
@@ -75,16 +75,9 @@ class BrokenTests:
         """Plan the responses to the run; without a tag, the change of quarantined tests."""
         if facts.found is None:
             return survey.plan(facts.survey, bump)
-        planned, surveyed = _plan(facts.found, bump), facts.survey
-        kept, listed = planned.evidence, surveyed.evidence
-        return replace(
-            planned,
-            shown=(*planned.shown, surveyed.show()),
-            questions=(*planned.questions, *surveyed.questions()),
-            evidence=replace(
-                kept, tables={**kept.tables, **listed.tables}, warnings=(*kept.warnings, *listed.warnings)
-            ),
-        )
+        if facts.found.triage.run.source is None:
+            return _without_run(facts.found.triage.run, facts.survey)
+        return _plan(facts.found, facts.survey, bump)
 
 
 def _require_committable(branch: BumpBranch, change: QuarantineChange) -> None:
@@ -123,14 +116,12 @@ def description(quarantined: Sequence[LeftOut], failures: Triage, passing: Seque
     )  # fmt: skip
 
 
-def _plan(facts: RunFailures, bump: Bump) -> Plan[World]:
+def _plan(facts: RunFailures, surveyed: QuarantineSurvey, bump: Bump) -> Plan[World]:
     """Plan the issues, the commit, and another run of flaky jobs.
 
     Raises Refused if this changes rows on somebody else's branch.
     """
     triage, run, change = facts.triage, facts.triage.run, facts.change
-    if run.source is None:
-        return _without_run(run, bump)
     edited = change.edits
     if edited and bump.apply and run.pull_request.pull:
         require_mine(run.pull_request.pull, run.pull_request.head_name)
@@ -160,21 +151,21 @@ def _plan(facts: RunFailures, bump: Bump) -> Plan[World]:
         done = f"{capitalized(change.summary)}."
     return Plan(
         Outcome(done, Next.run(notebooks.RUN_CI)),
-        (triage.show(), facts.show()),
+        (triage.show(), facts.show(), surveyed.show()),
         tuple(conditions),
-        decide.questions(facts, tests),
+        (*decide.questions(facts, tests), *surveyed.questions()),
         waiting,
-        evidence=replace(_evidence(facts, again), decided=facts.used if bump.apply else ()),
+        evidence=_evidence(facts, surveyed, again),
         round=None if run.older else Round(blocking, bool(edited)),  # which says nothing about the newest run
     )
 
 
-def _without_run(run: ChosenRun, bump: Bump) -> Plan[World]:
+def _without_run(run: ChosenRun, surveyed: QuarantineSurvey) -> Plan[World]:
     """Return the plan of a step that does not apply, or that has no run yet."""
-    if reason := bump.repository.inapplicable(notebooks.BROKEN_TESTS):
+    if reason := run.bump.repository.inapplicable(notebooks.BROKEN_TESTS):
         return Plan(Outcome(reason), (display.note(reason),))
     done, waiting = run.without_run("Nothing to decide")
-    return Plan(done, (run.show(),), waiting=waiting)
+    return Plan(done, (run.show(), surveyed.show()), (), surveyed.questions(), waiting, evidence=surveyed.evidence)
 
 
 def _nothing_to_push(run: ChosenRun) -> bool:
@@ -199,19 +190,20 @@ def _described(found: RunFailures) -> tuple[FailuresDescribed, ...]:
     return (FailuresDescribed(key, "", "broken-tests", found.triage, found.passing),)
 
 
-def _evidence(facts: RunFailures, again: Rerun | None) -> Evidence:
-    """Return what the record keeps of the run's failures."""
+def _evidence(facts: RunFailures, surveyed: QuarantineSurvey, again: Rerun | None) -> Evidence:
+    """Return what the record keeps of the run's failures, and of what is in quarantine."""
     triage, run = facts.triage, facts.triage.run
     assert run.source is not None
-    warnings = [*run.branch.warnings, *triage.warnings, *facts.warnings]
+    warnings = [*run.branch.warnings, *triage.warnings, *facts.warnings, *surveyed.notes]
     if again:
         warnings += triage.history(again.jobs)
     return Evidence(
         inputs={"run": run.source.name, "base_commit": run.branch.base_commit, "plan_from": run.branch.start},
         links={"GitLab pipeline" if run.source.gitlab else "CI run": run.url},
-        tables={"failures": [job.row | {"test": job.test} for job in triage.jobs]},
+        tables={"failures": [job.row | {"test": job.test} for job in triage.jobs], **surveyed.evidence.tables},
         diff=edits.diff(facts.change.edits),
         warnings=tuple(warnings),
+        decided=facts.used if run.bump.apply else (),
     )
 
 

@@ -109,9 +109,10 @@ def of_failure(
     return _filed(github, test, run.bump, known, row, facts, introduction, job, evidence)
 
 
-def of_quarantined(github: Forge | None, test: Target, bump: Bump, row: RecipeRow, age: str) -> IssueFiled:
+def of_quarantined(
+    github: Forge | None, test: Target, bump: Bump, row: RecipeRow, age: str, known: int
+) -> IssueFiled:  # fmt: skip
     """Return the condition that an issue tracks a row that was quarantined without one; ``age`` is in words."""
-    known, _ = known_issue(github, test)
     facts = {"Quarantined": f"{age} ({row.recipe}:{row.line})"}
     introduction = "The test is quarantined, and was not tracked by an issue"
     return _filed(github, test, bump, known, row, facts, introduction)

@@ -31,6 +31,7 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.practice.runs import PracticeRefusal, StoredFile
 from runbook_lib.practice.store import scripted
+from runbook_lib.text.recipes.rows import Target
 from runbook_lib.world.bump_branch import BumpBranch, read_state
 from runbook_lib.world.github.errors import NotAllowed
 from runbook_lib.world.github.models import Issue
@@ -380,6 +381,11 @@ def test_jobs_of_one_name_are_counted() -> None:
     # Values that need another attempt to decide are not a person's question.
     ambiguous = Triage(run, (DiagnosedJob(Failure("j", "", "golden drift", "")),), ("j",), ambiguous=("j",))
     assert open_jobs(ambiguous) == ((), ("j",))
+    # What a person wants to run again needs no other decision, whatever kind of test it is.
+    node = "tests/unit_tests/test_a.py::test_b"
+    unit = Triage(run, (DiagnosedJob(Failure("j", "", "unit tests", "", tests=(f"{node}[1]",))),), ("j",))
+    for named, expected in ((node, ((), ("j",))), (f"{node}_2", (("j",), ()))):
+        assert open_jobs(unit, rerun=[Target(named, "", "dev")]) == expected
 
 
 def test_a_row_without_an_issue_does_not_borrow_the_next_ones() -> None:

@@ -4,6 +4,7 @@ import pytest
 from bumping import World, git
 
 from runbook_lib.bump.run_ci import push_round
+from runbook_lib.decisions import Decision, Decisions
 from runbook_lib.errors import Refused
 from runbook_lib.failures import quarantine_survey as survey
 from runbook_lib.failures.step import BrokenTests
@@ -77,6 +78,10 @@ def test_an_issue_is_filed_for_a_row_that_has_none(untracked: World) -> None:
     assert f"# Broken: it hangs — see issue #{issue.number}, review by 20" in text
     (pull,) = untracked.github().pulls(head=f"practice:{branch}") or untracked.github().pulls()
     assert (pull.head_ref, pull.title, pull.draft) == (branch, f"test: track {CASE}", True)
+    named = Decisions((Decision("broken", f"{CASE}@dgx_h100", "it hangs", issue=pull.number),))
+    untracked.run(BrokenTests(), tag="", mode="preview", decisions=named)
+    (warning,) = untracked.said("warnings")
+    assert f"#{pull.number} is a pull request, so it does not track gpt/{CASE}@dgx_h100" in warning
 
 
 def test_a_test_is_re_enabled_in_a_pull_request_of_its_own(untracked: World) -> None:
