@@ -166,7 +166,9 @@ def judge(run: WorkflowRun | None, jobs: Sequence[WorkflowJob], head: str, wrong
         f"{notebooks.GOLDEN_VALUES} refreshes the values that drifted, and {notebooks.BROKEN_TESTS} triages the other "
         f"failures ({run.url})."
     )
-    return CiStatus("failed", run, ran, sentence, Next.run(notebooks.GOLDEN_VALUES, advice, run_id=str(run.id)))
+    is_unit_test = any(name.startswith("tests/") for name in bad)  # then CI ran no functional test
+    first = notebooks.BROKEN_TESTS if is_unit_test else notebooks.GOLDEN_VALUES
+    return CiStatus("failed", run, ran, sentence, Next.run(first, advice, run_id=str(run.id)))
 
 
 def _progress(run: WorkflowRun, jobs: Sequence[WorkflowJob]) -> tuple[State, str]:

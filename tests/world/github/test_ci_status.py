@@ -53,6 +53,14 @@ def test_the_state_of_a_run(run: WorkflowRun | None, jobs: tuple[WorkflowJob, ..
     assert bool(found.next) == (state != "passed")
 
 
+@pytest.mark.parametrize(
+    ("bad", "notebook"),
+    [(BAD, "05-golden-values"), (replace(BAD, name="tests/unit_tests/models - latest"), "06-broken-tests")],
+)
+def test_a_red_unit_test_comes_before_golden_values(bad: WorkflowJob, notebook: str) -> None:
+    assert judge(replace(RUN, status="completed", conclusion="failure"), (JOB, bad), HEAD).next.notebook == notebook
+
+
 def test_a_run_with_other_tests_is_useless_however_it_ends() -> None:
     found = judge(replace(RUN, status="completed", conclusion="success"), (JOB,), HEAD, "without the label 'x'")
     assert found.state == "useless"
