@@ -44,10 +44,8 @@ def read_records(records: Path | None) -> Recorded:
     """Return the commits that the records in a bump's folder have planned."""
     planned: dict[tuple[str, str], str] = {}
     for run in archive.read_records(records).readable if records and records.is_dir() else ():
-        entries = run["inputs"].get("planned_commits")
-        for entry in entries if isinstance(entries, list) else ():
-            if isinstance(entry, dict):
-                planned[str(entry.get("parent")), str(entry.get("tree"))] = str(entry.get("kind", ""))
+        for entry in run["inputs"].get("planned_commits", ()):
+            planned[entry["parent"], entry["tree"]] = entry["kind"]
     return planned
 
 
@@ -90,21 +88,13 @@ class Review:
     diffs: tuple[str, ...]
 
     @property
-    def waiting(self) -> str:
-        """The reason to wait; empty if every commit is the runbook's own or confirmed."""
-        if not self.foreign:
-            return ""
+    def waiting(self) -> Outcome:
+        """The wait for a person, who confirms or undoes the foreign commits."""
         count = "a commit" if len(self.foreign) == 1 else f"{len(self.foreign)} commits"
-        return f"waiting for a person to confirm {count} that the runbook did not make: {_list(self.foreign)}"
-
-    @property
-    def next(self) -> Next:
-        """The next action: how to confirm or undo the foreign commits."""
-        if not self.foreign:
-            return Next()
+        sentence = f"waiting for a person to confirm {count} that the runbook did not make: {_list(self.foreign)}"
         decisions, subjects = self.branch.bump.decisions, [f"{FOREIGN}:{commit.id}" for commit in self.foreign]
         confirm = "; ".join(decisions.advice("allow", subject) for subject in subjects)
-        return Next.again(f"Read the diff. {self.undo} If it is right, {confirm}.")
+        return Outcome(sentence, Next.again(f"Read the diff. {self.undo} If it is right, {confirm}."))
 
     @property
     def undo(self) -> str:
@@ -125,16 +115,13 @@ class Review:
 
     def show(self) -> display.View:
         """Show each foreign commit's diff and author, and how to confirm it."""
-        view = display.View("", "")
-        if not self.foreign:
-            return view
-        redactor, checkout = Redactor(os.environ), self.branch.checkout
+        view, redactor = display.View("", ""), Redactor(os.environ)
         for commit, diff in zip(self.foreign, self.diffs, strict=True):
             kind = " (a merge: its diff is against its first parent)" if len(commit.parents) > 1 else ""
             view += display.note(redactor.text(f"{commit.id}{kind}: {_describe(commit)}, {commit.date}"))
             view += display.diff(redactor.text(diff), empty="It does not change any file.")
-            view += display.note(f"Full diff: git -C {checkout.path} show {commit.id}")
-        return view + display.note(f"{capitalized(self.waiting)}. {self.next}")
+            view += display.note(f"Full diff: git -C {self.branch.checkout.path} show {commit.id}")
+        return view + display.note(f"{capitalized(self.waiting.sentence)}. {self.waiting.next}")
 
 
 def apply_review(plan: Plan[World], reviewed: Review) -> Plan[World]:
@@ -156,8 +143,8 @@ def apply_review(plan: Plan[World], reviewed: Review) -> Plan[World]:
         shown=(*plan.shown, reviewed.show()),
         conditions=(),
         questions=(*plan.questions, *questions),
-        waiting=Outcome(reviewed.waiting, reviewed.next),
-        checks=(*plan.checks, Check(OWN_COMMITS, "waiting", f"{reviewed.waiting}.")),
+        waiting=reviewed.waiting,
+        checks=(*plan.checks, Check(OWN_COMMITS, "waiting", f"{reviewed.waiting.sentence}.")),
         evidence=replace(evidence, diff="\n".join((*reviewed.diffs, "")), warnings=(*evidence.warnings, unknown)),
     )
 

@@ -83,9 +83,9 @@ def look(world: World, bump: Bump) -> PullFacts:
     facts = replace(facts, pull=pull, work=replace(work, warnings=(*work.warnings, *remarks)))
     if not work.plan.changes:
         return facts
-    facts = replace(facts, part=_part(facts), body=_template(branch))
-    sentence = f"{unlinked(bump.title)}, in every place that names it."
-    facts = replace(facts, body=compose_body(fill_in(facts.body, sentence), facts.part))
+    template = fill_in(_template(branch), f"{unlinked(bump.title)}, in every place that names it.")
+    part = _part(branch, facts.planned, work.plan)
+    facts = replace(facts, part=part, body=compose_body(template, part))
     if pull is None or facts.mine:
         return facts
     review = branch_history.review_pull(branch, pull, world.records, mine=False)
@@ -141,17 +141,18 @@ def _find(github: Forge | None, bump: Bump, head: str) -> tuple[Pull | None, lis
     ]
 
 
-def _part(facts: PullFacts) -> str:
+def _part(branch: BumpBranch, planned: PlannedBump, pins: PinPlan) -> str:
     """Return our part of the description."""
-    branch, planned, bump = facts.branch, facts.planned, facts.branch.bump
+    bump = branch.bump
     platforms = planned.image.platforms if planned.image else {}
-    digests = {name: platform.digest for name, platform in platforms.items()}
     image = f"{planned.changes.markdown()}\n" if planned.changes else ""
-    image += months.markdown(planned.known_issues)
     # The bump's folder in the archive, not the run's, so that a second run does not change the text.
     identity = Identity(branch.checkout.repository(), bump.base, bump.image_type, bump.target, False)
-    validation, record = gitlab_tests.describe(branch), "/".join(identity.parts)
-    return part(facts.work.plan, bump, digests=digests, image=image, validation=validation, record=record)
+    return describe(
+        pins, bump, digests={name: platform.digest for name, platform in platforms.items()},
+        image=image + months.markdown(planned.known_issues), validation=gitlab_tests.describe(branch),
+        record="/".join(identity.parts),
+    )  # fmt: skip
 
 
 def _template(branch: BumpBranch) -> str:
@@ -276,9 +277,10 @@ def fill_in(template: str, sentence: str) -> str:
     return "".join(lines)
 
 
-def part(
-    plan: PinPlan, bump: Bump, digests: Mapping[str, str], record: str, image: str = "", validation: Sequence[str] = ()
-) -> str:
+def describe(
+    plan: PinPlan, bump: Bump, *, digests: Mapping[str, str], record: str, image: str = "",
+    validation: Sequence[str] = (),
+) -> str:  # fmt: skip
     """Return our part, with its markers: the changed pins, digests (platform → digest), warnings, the record.
 
     ``image`` lists the changes in the new image, as Markdown; ``validation`` has the steps that validate an LTS bump.

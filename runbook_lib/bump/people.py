@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from runbook_lib import notebooks
-from runbook_lib.bump import branch_history, ci_triggers, gitlab_tests
+from runbook_lib.bump import branch_history, gitlab_tests, policy
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures import quarantines
 from runbook_lib.failures.failed_jobs import MAX_AGE
@@ -44,7 +44,7 @@ def left_to_people(head: Head) -> Iterator[str]:
         yield f"Press “Ready for review” on {pull.url}."
     yield "Get the code owners' reviews."
     if not repository.ci.workflow:
-        yield f"{ci_triggers.describe(branch)} Read the checks of {pull.url}, which are not followed here."
+        yield f"{policy.describe_triggers(branch)} Read the checks of {pull.url}, which are not followed here."
     yield from gitlab_tests.describe(branch)
     if repository.tests.golden and branch.bump.image_type == "dev":
         fork = branch.checkout.merge_base(pull.head_sha, branch.base_commit) or branch.base_commit

@@ -1,7 +1,7 @@
 """Notebooks 01-github-pin and 02-gitlab-pin: a bump's plan on its branch, and what the registry says of its image."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -52,8 +52,6 @@ class PlannedBump:
 
     def require(self) -> None:
         """Raise Refused if the registry has no such image, or was unreachable and this run publishes."""
-        if self.bump.tag is None:
-            raise Refused("No tag was given, so there is nothing to apply. Give one, such as -p tag 26.04-py3.")
         if self.check.status == "failed":
             raise Refused(f"The tag cannot be used: {self.check.detail}")
         if self.check.status == "skipped" and self.bump.publish and not self.bump.allowed("unverified-tag"):
@@ -139,9 +137,14 @@ def _plan_bump(branch: BumpBranch) -> PlannedBump:
     connection = branch.services.registry(ImageRef.parse(f"{sites.image}:{bump.tag}"))
     with connection as registry, ThreadPoolExecutor(1) as pool:  # in parallel, because a distant registry is slow
         old_image = pool.submit(_base_image, registry, base_tag)
-        check, image = verify_tag(registry, bump.tag, plan.platforms, sites.family)
+        needed: Collection[str] = plan.platforms
+        if not needed and (pinned := old_image.result()):
+            needed = pinned.platforms
+        check, image = verify_tag(registry, bump.tag, needed, sites.family)
     old = old_image.result()
-    check = _check_kept(check, old, image, base_tag) if not plan.platforms else check
+    if check.status == "failed" and image and not plan.platforms:
+        fix = "If nothing is built for these, name the others under `platforms` in the pins file."
+        check = replace(check, detail=f"{check.detail} {base_tag} has all of {' and '.join(sorted(needed))}. {fix}")
     changes = compare(old, image, (str(base_tag), str(bump.tag))) if old and image else None
     planned = PlannedBump(bump, plan, image, check, changes, base_tag)
     return replace(planned, plan=plan.for_cuda(planned.cuda))
@@ -191,15 +194,6 @@ def _base_image(registry: Registry, tag: Tag | None) -> Image | None:
     with contextlib.suppress(Unreachable, CannotTell):  # the check of the new tag reports the problem
         return registry.image(str(tag)) if tag else None
     return None
-
-
-def _check_kept(check: Check, old: Image | None, image: Image | None, base_tag: Tag | None) -> Check:
-    """Return the check of an image whose pins name no platform: it must have those of the image that is pinned now."""
-    lost = sorted(old.platforms.keys() - image.platforms.keys()) if old and image else []
-    if not lost or check.status != "passed":
-        return check
-    fix = "If nothing is built for it, name the others under `platforms` in the pins file; else choose another tag."
-    return replace(check, status="failed", detail=f"{base_tag} exists for {' and '.join(lost)}, and it does not. {fix}")
 
 
 def _refuse_earlier_bump(branch: BumpBranch, base_plan: PinPlan) -> None:

@@ -1,10 +1,16 @@
-"""What a repository asks of contributors: a branch in a fork, and signed commits."""
+"""What a repository asks of contributors, a branch in a fork and signed commits, and the CI that it starts for them.
+
+The filters of branches and paths in the triggers are left to the reader: GitHub alone knows how it matches them.
+"""
 
 from dataclasses import replace
+from pathlib import PurePosixPath
 
 from runbook_lib import display
+from runbook_lib.errors import CannotTell
 from runbook_lib.model import Awaited, Check, Next, Plan, Question
 from runbook_lib.pins.bump import Bump
+from runbook_lib.text import yaml_spans
 from runbook_lib.text.lists import join_first
 from runbook_lib.world.bump_branch import BumpBranch, head_of
 from runbook_lib.world.conditions.commits import Pushed
@@ -13,6 +19,8 @@ from runbook_lib.world.ports import World
 
 #: The exceptions from the policy.
 UPSTREAM, UNSIGNED = "push-upstream", "unsigned-commits"
+_FOLDER = ".github/workflows"
+_PULL_REQUEST = ("pull_request", "pull_request_target")
 NAMES = _FORK, _SIGNED = "the branch is pushed to a fork", "commits are signed"
 
 
@@ -33,9 +41,8 @@ def checks(branch: BumpBranch) -> list[Check]:
     checkout, bump = branch.checkout, branch.bump
     if not (asking := document(checkout, bump)):
         return []
-    found = [Check(_FORK, "passed", f"{bump.remote} is a fork.")]
-    if goes_upstream(checkout, bump):
-        found = [Check(_FORK, "skipped", _upstream(checkout, bump))]
+    problem = _upstream(checkout, bump)
+    fork = Check.of(_FORK, not problem, problem or f"{bump.remote} is a fork.", "skipped")
     signs = checkout.git("config", "--type=bool", "--default=false", "--get", "commit.gpgSign") == "true"
     detail = "commit.gpgSign is set."
     if not signs:
@@ -43,22 +50,24 @@ def checks(branch: BumpBranch) -> list[Check]:
             f"{asking} asks for signed commits, by which copy-pr-bot verifies their author, and commit.gpgSign is not "
             "set here. Set it with user.signingKey, before the first commit of the bump."
         )
-    return [*found, Check.of(_SIGNED, signs, detail, "skipped")]
+    return [fork, Check.of(_SIGNED, signs, detail, "skipped")]
 
 
 def _upstream(checkout: Checkout, bump: Bump) -> str:
+    """Return why the branch must not be pushed where it goes without a person's decision; empty if it may be."""
     asking = document(checkout, bump)
+    if not asking or not goes_upstream(checkout, bump):
+        return ""
     return f"{bump.remote} is {checkout.repository()} itself, and {asking} asks for branches in a fork."
 
 
 def with_fork(plan: Plan[World], checkout: Checkout, bump: Bump) -> Plan[World]:
     """Return a plan that pushes upstream only by a person's decision, where the repository asks for forks."""
     first = next((number for number, each in enumerate(plan.conditions) if isinstance(each, Pushed)), None)
-    if first is None or not document(checkout, bump) or not goes_upstream(checkout, bump):
+    if first is None or not (problem := _upstream(checkout, bump)):
         return plan
     if allowed := bump.allowed(UPSTREAM):
         return replace(plan, evidence=replace(plan.evidence, decided=(*plan.evidence.decided, allowed)))
-    problem = _upstream(checkout, bump)
     action = f"Name the remote of your fork, or {bump.decisions.advice('allow', UPSTREAM)}."
     waits = Check(_FORK, "waiting", f"waiting for a fork: {problem}", Next.again(action, remote="fork"))
     question = Question("allow", UPSTREAM, problem)
@@ -84,3 +93,41 @@ def signatures(branch: BumpBranch, head: str, commits: int) -> tuple[bool, str, 
     evidence = f"{len(missing)} of {display.count(commits, 'commit')} unsigned: {join_first(missing, 4)}."
     allowed = bool(bump.allowed(UNSIGNED, evidence))
     return allowed, evidence, Next(action), (UNSIGNED,) if allowed else ()
+
+
+def describe_triggers(branch: BumpBranch) -> str:
+    """Return a sentence about the CI that may start once this bump is pushed and its pull request opened."""
+    checkout = branch.checkout
+    on_push: list[str] = []
+    on_pull_request: list[str] = []
+    unknown = ""
+    for file in checkout.list_files(branch.start, _FOLDER):
+        if not file.endswith((".yml", ".yaml")):
+            continue
+        try:
+            events = _events(checkout.read([file], branch.start)[file] or "")
+        except CannotTell as error:
+            unknown = f" Whether {file} starts is unknown, because it cannot be read: {error}"
+            continue
+        name = PurePosixPath(file).name
+        on_push += [name] if "push" in events else []
+        on_pull_request += [name] if events.intersection(_PULL_REQUEST) else []
+    is_fork = not goes_upstream(checkout, branch.bump)
+    pull_requests = "a pull request, once a maintainer approves it" if is_fork else "a pull request"
+    started = {pull_requests: on_pull_request, **({} if is_fork else {"a push": on_push})}
+    parts = [f"for {event}: {', '.join(names)}" for event, names in started.items() if names]
+    if not parts:
+        return f"No CI starts by itself: no workflow in {_FOLDER} has a trigger for {' or '.join(started)}.{unknown}"
+    return f"CI that starts by itself, unless the filters of a trigger exclude the change: {'; '.join(parts)}.{unknown}"
+
+
+def _events(text: str) -> set[str]:
+    """Return a workflow's events.  Raises CannotTell for a form that GitHub does not document."""
+    workflow = yaml_spans.load(text)
+    # YAML 1.1 parses a bare `on` as true.
+    events = workflow.get("on", workflow.get(True)) if isinstance(workflow, dict) else None
+    if isinstance(events, str):
+        return {events}
+    if not isinstance(events, list | dict):
+        raise CannotTell("it has no events under `on`.")
+    return set(map(str, events))

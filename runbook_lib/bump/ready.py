@@ -215,7 +215,8 @@ def check(branch: BumpBranch, github: Forge | None, records: Path | None = None)
         return ReadyFacts((Requirement("commits", "unknown", unseen, Next.again()),), commit=pull.head_sha)
     head = Head(branch, state, pull, github, review)
     requirements: list[Requirement] = []
-    for each in bump.decisions.of("hold"):
+    holds = bump.decisions.of("hold")
+    for each in holds:
         lift = _LIFT.format(line=each.line, file=bump.decisions.file)
         requirements.append(Requirement("hold", "missing", f"Do not merge: {each.subject}: {each.reason}", Next(lift)))
     for kind, (step, check_requirement) in _CHECKS.items():
@@ -226,11 +227,11 @@ def check(branch: BumpBranch, github: Forge | None, records: Path | None = None)
             requirements += check_requirement(head)
         except RunbookError as error:  # one unavailable answer must not hide the others
             requirements.append(Requirement(kind, "unknown", str(error), Next.again()))
-    if bump.decisions.of("hold"):
-        return ReadyFacts(tuple(requirements), commit=pull.head_sha)
-    accepted = ["; ".join(each.decisions) for each in requirements if each.kind == "values" and each.decisions]
-    people = [f"Reviewers: a person accepted {dangers}. Read its plot before the merge." for dangers in accepted]
-    people += left_to_people(head)
+    people: list[str] = []
+    if not holds:
+        accepted = ["; ".join(each.decisions) for each in requirements if each.kind == "values" and each.decisions]
+        people += (f"Reviewers: a person accepted {dangers}. Read its plot before the merge." for dangers in accepted)
+        people += left_to_people(head)
     return ReadyFacts(tuple(requirements), tuple(people), commit=pull.head_sha)
 
 
@@ -267,8 +268,10 @@ def _check_ci(head: Head) -> Iterator[Requirement]:
 
 def _check_commits(head: Head) -> Iterator[Requirement]:
     review = head.review
-    detail = f"{review.waiting}." if review.foreign else f"{display.count(review.commits, 'commit')}."
-    yield _met("commits", not review.foreign, detail, review.next)
+    if review.foreign:
+        yield Requirement("commits", "missing", f"{review.waiting.sentence}.", review.waiting.next)
+    else:
+        yield Requirement("commits", "met", f"{display.count(review.commits, 'commit')}.")
 
 
 def _check_signatures(head: Head) -> Iterator[Requirement]:

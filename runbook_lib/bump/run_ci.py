@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from runbook_lib import display, notebooks
-from runbook_lib.bump import branch_history, ci_triggers, pins_step
+from runbook_lib.bump import branch_history, pins_step, policy
 from runbook_lib.decisions import Decision
 from runbook_lib.model import Awaited, Check, Condition, Effect, Evidence, Next, Outcome, Plan, Round, Status
 from runbook_lib.pins.bump import Bump
@@ -63,7 +63,7 @@ class RunCi:
         if bump.tag is None:
             return CiFacts(state, "No tag was given, so there is no CI to run.")
         if reason := bump.repository.inapplicable(notebooks.RUN_CI):
-            return CiFacts(state, f"{reason} {ci_triggers.describe(branch)}")
+            return CiFacts(state, f"{reason} {policy.describe_triggers(branch)}")
         if state.pull is None or state.github is None:
             if state.github is not None and pins_step.base_has_tag(branch):
                 return CiFacts(state, f"{bump.base} already names {bump.tag}: there is no CI to run.")

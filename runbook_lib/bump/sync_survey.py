@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
+from typing import get_args
 
 from runbook_lib import display
 from runbook_lib.errors import CannotTell
 from runbook_lib.images.reference import Tag
 from runbook_lib.pins.bump import ImageType
-from runbook_lib.pins.check import PinVerdict, check_pins, outcome
+from runbook_lib.pins.check import Agreement, PinVerdict, check_pins, outcome
 from runbook_lib.pins.repositories import FILE, MEGATRON_LM, Repository
 from runbook_lib.pins.sites import Texts
 from runbook_lib.text.edits import Edit
@@ -22,7 +22,6 @@ from runbook_lib.world.machine.clock import now
 
 #: The role whose pins only cause warnings when they differ.
 WARNED = "informational"
-Outcome = Literal["in sync", "out of sync", "cannot tell"]
 
 
 @dataclass(frozen=True)
@@ -50,14 +49,11 @@ class Survey:
     notes: tuple[str, ...]
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> Agreement:
         """The overall outcome: any pin out of sync decides, then any that could not be read."""
-        outcomes = {self._outcome(snapshot) for snapshot in self.snapshots}
-        if "out of sync" in outcomes:
-            return "out of sync"
-        return "cannot tell" if "cannot tell" in outcomes else "in sync"
+        return max(map(self._outcome, self.snapshots), key=get_args(Agreement).index)
 
-    def _outcome(self, snapshot: Snapshot) -> Outcome:
+    def _outcome(self, snapshot: Snapshot) -> Agreement:
         if not snapshot.verdicts:
             return "cannot tell"
         return "out of sync" if snapshot.overdue else outcome(snapshot.verdicts, strict=self.strict)

@@ -9,6 +9,8 @@ from runbook_lib.pins.sites import Pin, SiteReading, Sites, Texts, dead_argument
 
 #: The state of one pin.
 PinState: TypeAlias = Literal["in sync", "out of sync", "lagging", "ahead", "frozen", "cannot tell"]
+#: The state of several pins, the best one first.
+Agreement: TypeAlias = Literal["in sync", "cannot tell", "out of sync"]
 
 
 @dataclass(frozen=True)
@@ -137,9 +139,7 @@ def lockstep_tags(verdicts: Iterable[PinVerdict], image_type: ImageType | None =
     return tags
 
 
-def outcome(
-    verdicts: Sequence[PinVerdict], *, strict: bool = False
-) -> Literal["in sync", "out of sync", "cannot tell"]:
+def outcome(verdicts: Sequence[PinVerdict], *, strict: bool = False) -> Agreement:
     """Return the state of all pins: one pin that is out of sync decides, even if others cannot be read.
 
     Sites that only inform decide nothing, unless ``strict``; a frozen one only if it cannot be read.

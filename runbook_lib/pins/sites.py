@@ -26,6 +26,8 @@ from runbook_lib.text.yaml_spans import is_plain, is_text
 
 _YAML = re.compile(r"\.ya?ml(?:\.\w+)?$|\.tpl$")  # with templates of YAML
 
+#: Why a file must exist, by what needs it; empty if nothing does.
+_REASONS = {"always": "every known layout of the repository has it", "declared": "the pins file names it", "never": ""}
 #: The keys of matrix rows that exist only since the files with ``needs="together"`` do.
 _SINCE = ("IMAGE_TYPE", "PLATFORM")
 
@@ -272,12 +274,8 @@ def unpassed_defaults(readings: Sequence[SiteReading]) -> Iterator[tuple[SiteRea
 
 def _needed(site: PinSite, texts: Texts, sites: Sites) -> str:
     """Return the reason why the file must exist; empty if it need not."""
-    if site.needs == "always":
-        return "every known layout of the repository has it"
-    if site.needs == "declared":
-        return "the pins file names it"
-    if site.needs == "never":
-        return ""
+    if site.needs in _REASONS:
+        return _REASONS[site.needs]
     for sibling in sites.pins:
         if site.needs == sibling.needs == "together" and texts.get(sibling.path) is not None:
             return f"{sibling.path} does"

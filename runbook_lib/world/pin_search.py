@@ -6,8 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from runbook_lib.errors import CannotTell
-from runbook_lib.pins import moves
-from runbook_lib.pins.draft import FoundPin, draft
+from runbook_lib.pins import draft
 from runbook_lib.pins.find import SEARCHED, Place, Source, distinct_tags, lone_tags, places
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.git.command import GitFailed
@@ -21,7 +20,7 @@ class Findings(NamedTuple):
     """The pins found at a commit, the ``skipped`` places, and a pins file, whose text is empty if none would move."""
 
     commit: str
-    pins: list[FoundPin]
+    pins: list[draft.FoundPin]
     skipped: list[Place]
     text: str
     notes: list[str]
@@ -32,9 +31,9 @@ def find(checkout: Checkout) -> Findings:
     commit, notes = checkout.resolve("HEAD"), list[str]()
     sources, found = _survey(checkout, commit, notes)
     arrivals = _arrivals(checkout, commit, sources, [place for place in found if not place.skip_reason], notes)
-    lockstep = moves.lockstep(arrivals)
-    all_pins = [FoundPin(place, place in lockstep, of_place) for place, of_place in arrivals.items()]
-    text, pins, left_out = draft(all_pins, sources, f"commit {commit[:10]}")
+    lockstep = draft.lockstep(arrivals)
+    all_pins = [draft.FoundPin(place, place in lockstep, of_place) for place, of_place in arrivals.items()]
+    text, pins, left_out = draft.draft(all_pins, sources, f"commit {commit[:10]}")
     return Findings(commit, pins, [*(place for place in found if place.skip_reason), *left_out], text, notes)
 
 
@@ -81,7 +80,7 @@ def _sources(checkout: Checkout, commit: str, texts: Collection[str], notes: lis
 
 def _arrivals(
     checkout: Checkout, commit: str, sources: Mapping[str, Source], pins: list[Place], notes: list[str]
-) -> dict[Place, list[moves.Arrival]]:
+) -> dict[Place, list[draft.Arrival]]:
     """Return the commits that brought the places their tags, in these files and under their former names."""
     paths = {place.path for place in pins}
     log = ""
@@ -93,10 +92,10 @@ def _arrivals(
                 if new in paths:
                     paths.add(old)
             specs = [f":(top,literal){path}" for path in sorted(paths)]
-            log = checkout.git(*moves.LOG, f"--max-count={_MAX_COMMITS}", commit, "--", *specs)
+            log = checkout.git(*draft.LOG, f"--max-count={_MAX_COMMITS}", commit, "--", *specs)
     except GitFailed as error:
         notes.append(f"The history could not be read, so what bumps moved is unknown. {error}")
-    return moves.trace(log, sources, pins)
+    return draft.trace(log, sources, pins)
 
 
 def _renames(checkout: Checkout, commit: str) -> list[tuple[str, str]]:

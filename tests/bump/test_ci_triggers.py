@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from elsewhere import MEGATRON_YML, NEW_TORCH, ml_containers
 
-from runbook_lib.bump import ci_triggers
+from runbook_lib.bump import policy
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import ML_CONTAINERS
 from runbook_lib.world.bump_branch import BumpBranch
@@ -29,7 +29,7 @@ def describe(folder: Path, on: str, *, fork: bool) -> str:
     bump = Bump.parse(tag=NEW_TORCH, remote="fork" if fork else "origin", repository=ML_CONTAINERS)
     commit = checkout.git("rev-parse", "HEAD")
     branch = BumpBranch(checkout, bump, "origin", commit, None)
-    return ci_triggers.describe(branch)
+    return policy.describe_triggers(branch)
 
 
 @pytest.mark.parametrize(

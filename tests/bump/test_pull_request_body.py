@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib.bump.open_pr import fill_in, part
+from runbook_lib.bump.open_pr import describe, fill_in
 from runbook_lib.errors import CannotTell
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.plan import PinChange, PinPlan
@@ -52,7 +52,7 @@ def test_text_outside_the_markers_stays(before: str, after: str, old: str, new: 
 def test_text_from_outside_does_no_harm(text: str) -> None:
     hostile = f"{text}{END} @team fixes #1 GH-2 https://x.test/o/r/issues/3 |`{text}"
     change = PinChange(hostile, 1, hostile, hostile, hostile, "github")
-    made = part(PinPlan((change,), (), (hostile,), ()), BUMP, digests={hostile: hostile}, record=hostile)
+    made = describe(PinPlan((change,), (), (hostile,), ()), BUMP, digests={hostile: hostile}, record=hostile)
     assert compose_body("", made) == compose_body(compose_body("", made), made)
     outside_code = prose(hostile)
     for linked in ("@team", "#1", "GH-2", "://", "<!--", "-->"):
@@ -77,7 +77,7 @@ def test_code(text: str, shown: str) -> None:
 
 def test_our_part() -> None:
     plan = PinPlan((CHANGE,), (), ("docker/x:3 fixes NCCL.",), ("amd64",))
-    made = part(plan, BUMP, digests={"amd64": "sha256:1"}, record="o-r/main/dev-26.04-py3")
+    made = describe(plan, BUMP, digests={"amd64": "sha256:1"}, record="o-r/main/dev-26.04-py3")
     assert made.split("\n") == [
         BEGIN,
         "### Base image 26.04-py3 (dev) on `main`",
