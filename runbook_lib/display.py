@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 
+from runbook_lib.text.plain_text import aligned
 from runbook_lib.text.sanitize import visible
 
 # Translucent, so that text stays legible on a light and on a dark page.
@@ -77,11 +78,7 @@ def table(rows: Iterable[Mapping[str, object]], *, empty: str = "Nothing to show
     cells = [columns]
     for row in all_rows[:_MAX_ROWS]:
         cells.append([_plain(row[column]) for column in columns])
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = []
-    for texts in cells:
-        padded = map(str.ljust, texts, widths)
-        lines.append("  ".join(padded).rstrip())
+    lines = list(aligned(cells))
     head = "".join(f'<th scope="col" style="{_CELL}">{html.escape(name)}</th>' for name in columns)
     body = "".join(f"<tr>{''.join(map(_cell, texts))}</tr>" for texts in cells[1:])
     markup = f'<table style="{_TABLE}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'

@@ -20,7 +20,7 @@ from runbook_lib.world.machine import provenance
 
 #: A run, as its record has it.
 Run = Mapping[str, Any]
-#: Number of bytes shown from the end of a run's output.
+#: Number of bytes at the end of a run's output in which its last line is looked for.
 _TAIL = 20_000
 _CANCELLED_EARLY = "Cancelled before it started: nothing was done, and there is no record."
 
@@ -48,20 +48,20 @@ class FollowedRun:
             return self._process.poll() is not None
         return run is not None and "files" in run
 
-    def output(self) -> str:
-        """Return the last lines printed by the cells; nothing if another process started it."""
+    def last_line(self) -> str:
+        """Return the last line that was printed, such as for what it waits; nothing if another process started it."""
         if not self._process:
             return ""
         size = os.fstat(self._err).st_size
-        text = os.pread(self._err, _TAIL, max(0, size - _TAIL)).decode("utf-8", "replace")
-        return text if size <= _TAIL else text.partition("\n")[2]
+        lines = os.pread(self._err, _TAIL, max(0, size - _TAIL)).decode("utf-8", "replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     def failure(self) -> str:
-        """Return why there is no record: the last line that the process printed."""
+        """Return why there is no record, by what the process has printed."""
         if self._is_cancelled:
             return _CANCELLED_EARLY
-        lines = self.output().strip().splitlines() or ["The run left no record and printed nothing."]
-        return lines[-1].removeprefix("papermill: ").removeprefix("✗ failed  ")
+        line = self.last_line() or "The run left no record and printed nothing."
+        return line.removeprefix("papermill: ").removeprefix("✗ failed  ")
 
     def cancel(self) -> None:
         """Cancel the run, if it is on this machine.  Without a record it has done nothing and leaves none."""

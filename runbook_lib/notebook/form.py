@@ -225,7 +225,7 @@ class Form:
                 run = followed.read()
             before, steps = steps, form_views.steps(run)
             seconds = time.monotonic() - started
-            self.parts["progress"].value = steps + form_views.progress(followed.output(), seconds)
+            self.parts["progress"].value = steps + form_views.progress(followed.last_line(), seconds)
             if steps != before:
                 self._on_progress()
             if has_ended:
@@ -277,7 +277,7 @@ class Form:
 
 def _make_input(parameter: Parameter, value: object) -> Any:
     """Return the input of a parameter: a list for a fixed choice, else a text; tags are suggested."""
-    label = form_views.LABELS.get(parameter.name, parameter.name)
+    label = form_views.label(parameter.name)
     if isinstance(parameter.default, bool):
         description = f"{label}: {parameter.help}"
         return widgets.Checkbox(value=bool(value), description=description, layout=_WIDE, style=_STYLE)

@@ -13,13 +13,11 @@ from runbook_lib.model import Next
 from runbook_lib.record import report
 from runbook_lib.record.run_file import EXECUTED, REPORT
 
-#: Labels by parameter.
-LABELS = {
-    "tag": "Tag", "repo": "Checkout", "image_type": "Image type", "base": "Base branch", "remote": "Push to",
-    "decisions": "File of decisions", "mode": "Apply", "wait": "Wait for CI", "run_id": "CI run", "source": "Source",
-    "place": "Where", "task": "Task", "where": "Runs", "image": "Image", "tests": "Tests", "how": "How",
-    "arguments": "Arguments", "site": "Site file", "jobs": "Jobs", "good": "Last good tag", "test": "Test",
-    "metric": "Metric", "budget": "Runs at most",
+#: Labels of parameters whose name says too little.
+_LABELS = {
+    "repo": "Checkout", "base": "Base branch", "remote": "Push to", "decisions": "File of decisions", "mode": "Apply",
+    "wait": "Wait for CI", "run_id": "CI run", "place": "Where", "where": "Runs", "site": "Site file",
+    "good": "Last good tag", "budget": "Runs at most",
 }  # fmt: skip
 _CHOICES: Mapping[str, Mapping[str, str]] = {
     "image_type": {
@@ -35,6 +33,11 @@ _CHOICES: Mapping[str, Mapping[str, str]] = {
 }
 #: Tags of the cells that show nothing of the run.
 _OTHER_CELLS = {"inputs", "parameters", "injected-parameters"}
+
+
+def label(name: str) -> str:
+    """Return the label of a parameter."""
+    return _LABELS.get(name) or name.replace("_", " ").capitalize()
 
 
 def choices(name: str) -> Mapping[str, str]:
@@ -53,7 +56,7 @@ def in_form(following: Next, notebook: str, values: Mapping[str, object]) -> str
     """Return what comes next in the form of ``notebook``, which has these values: what to press instead of commands."""
     name = following.notebook
     changes = {each: value for each, value in following.parameters.items() if values.get(each) != value}
-    filled_in = ", ".join(f"{LABELS.get(each, each)}: {value}" for each, value in changes.items())
+    filled_in = ", ".join(f"{label(each)}: {value}" for each, value in changes.items())
     action = ""
     if name == notebooks.REVIEW:
         action = "Decide on the cards, then press Preview and Apply."
@@ -91,12 +94,11 @@ def steps(run: Mapping[str, Any] | None) -> str:
     ).html  # fmt: skip
 
 
-def progress(output: str, seconds: float) -> str:
-    """Return the time, and the last line that a cell printed, such as for what it waits."""
+def progress(line: str, seconds: float) -> str:
+    """Return the time, and the line that was printed last."""
     minutes, rest = divmod(int(seconds), 60)
     shown = display.note(f"{minutes} min {rest} s".removeprefix("0 min "))
-    last = next((line.strip() for line in reversed(output.split("\n")) if line.strip()), "")
-    return (shown + display.code(last)).html if last else shown.html
+    return (shown + display.code(line)).html if line else shown.html
 
 
 def result(run: Mapping[str, Any], folder: Path, values: Mapping[str, object], *, open_cards: int) -> str:

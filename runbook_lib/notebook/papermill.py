@@ -3,12 +3,11 @@
 The executed notebook is kept in the record, so that an output path can be omitted.
 """
 
-import contextlib
 import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -44,7 +43,9 @@ def main(arguments: Sequence[str]) -> int:
         for name in ("stdout_file", "stderr_file"):  # what cells print, such as for what they wait
             context.params[name] = context.params[name] or sys.stderr
         _end_on_signals()
-        with _output_path(context.params):
+        with tempfile.TemporaryDirectory(prefix="runbook-") as folder:
+            # The record has the executed notebook.
+            context.params["output_path"] = context.params["output_path"] or str(Path(folder, Path(notebook).name))
             if os.environ.get(session.SHOWN):
                 _plan_again(context)
             context.command.invoke(context)
@@ -77,17 +78,6 @@ def _plan_again(context: Any) -> None:
     context.command.invoke(context)
     context.params["parameters_raw"] = given
     del os.environ[session.SHOWN]
-
-
-@contextlib.contextmanager
-def _output_path(options: dict[str, Any]) -> Iterator[None]:
-    """Provide an output path if none is given: the record has the executed notebook."""
-    if options["output_path"]:
-        yield
-        return
-    with tempfile.TemporaryDirectory(prefix="runbook-") as folder:
-        options["output_path"] = str(Path(folder, Path(options["notebook_path"]).name))
-        yield
 
 
 def _end_on_signals() -> None:

@@ -18,10 +18,10 @@ from runbook_lib.practice.world import PracticeWorld, open_world
 from runbook_lib.record import archive, decisions
 from runbook_lib.record.run_file import Identity
 from runbook_lib.record.status import status
-from runbook_lib.world import repository
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.machine.files import locked
 from runbook_lib.world.ports import ONLINE, Services
+from runbook_lib.world.repository import choose
 
 #: The lock in a checkout's git folder, and the variable that says that the parent of this process has it.
 LOCK, LOCKED = "base-image-runbook.lock", "RUNBOOK_LOCKED"
@@ -78,6 +78,11 @@ class RunTarget:
         """The checkout."""
         return Checkout.open(self.world.checkout, REPOSITORY) if self.world else Checkout.open(self.values["repo"])
 
+    @cached_property
+    def repository(self) -> Repository:
+        """The repository whose pins the checkout has."""
+        return choose(self.checkout)
+
     @property
     def services(self) -> Services:
         """The services to use: the real ones, or those of the practice environment."""
@@ -86,7 +91,7 @@ class RunTarget:
     def bump(self, **more: Any) -> Bump:
         """Return the validated parameters, with ``more`` that are those of ``Bump.parse``."""
         parameters = {name: self.values[name] for name in _BUMP_PARAMETERS if name in self.values}
-        return Bump.parse(**parameters, **more, repository=repository.choose(self.checkout))
+        return Bump.parse(**parameters, **more, repository=self.repository)
 
     def identity(self, bump: Bump) -> Identity:
         """Return what a bump is called in the archive."""
@@ -112,26 +117,20 @@ class RunTarget:
         return ""
 
     def tags(self) -> tuple[list[str], str]:
-        """Return the tags that a form suggests, and a note on them."""
-        return tags(self.services, repository.choose(self.checkout))
+        """Return the releases of each image, the newest first, of several as ``name:tag``, and a note on them."""
+        names, notes = list[str](), list[str]()
+        for image in self.repository.sites.images:
+            try:
+                of_image = self._tags(image)
+            except RunbookError as error:
+                notes.append(f"The registry could not be queried: {error} Type the tag.")
+                continue
+            names += of_image
+            notes.append(f"Newest: {of_image[0]}." if of_image else f"{image.name} has no known release. Type the tag.")
+        return names, " ".join(dict.fromkeys(notes))
 
-
-def tags(services: Services, repository: Repository) -> tuple[list[str], str]:
-    """Return the releases of each image, the newest first, of several images as ``name:tag``, and a note on them."""
-    names, notes = list[str](), list[str]()
-    for image in repository.sites.images:
-        try:
-            of_image = _tags(services, image)
-        except RunbookError as error:
-            notes.append(f"The registry could not be queried: {error} Type the tag.")
-            continue
-        names += of_image
-        notes.append(f"Newest: {of_image[0]}." if of_image else f"{image.name} has no known release. Type the tag.")
-    return names, " ".join(dict.fromkeys(notes))
-
-
-def _tags(services: Services, image: PinnedImage) -> list[str]:
-    with services.registry(ImageRef.parse(image.name)) as registry:
-        releases = [tag for tag in image.family.listed(registry.tags()) if tag.kind == "release"]
-    prefix = f"{image.short}:" if image.short else ""
-    return [f"{prefix}{tag}" for tag in releases[:_TAGS]]
+    def _tags(self, image: PinnedImage) -> list[str]:
+        with self.services.registry(ImageRef.parse(image.name)) as registry:
+            releases = [tag for tag in image.family.listed(registry.tags()) if tag.kind == "release"]
+        prefix = f"{image.short}:" if image.short else ""
+        return [f"{prefix}{tag}" for tag in releases[:_TAGS]]

@@ -8,11 +8,19 @@ import pytest
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.families import NEMO, NGC
-from runbook_lib.notebook import place
+from runbook_lib.notebook.place import RunTarget
 from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.pins.sites import PinnedImage, Sites
 
 PYTORCH, NEMO_IMAGE = "nvcr.io/nvidia/pytorch", "nvcr.io/nvidia/nemo"
+
+
+def target(registry, images):
+    made = RunTarget({})
+    vars(made).update(
+        world=SimpleNamespace(registry=registry), repository=replace(MEGATRON_LM, sites=Sites(images, ()))
+    )
+    return made
 
 
 @pytest.mark.parametrize(
@@ -33,13 +41,12 @@ def test_the_newest_tags_of_every_image_are_offered(images, offered, note):
     def registry(ref):
         return contextlib.nullcontext(SimpleNamespace(tags=lambda: published.get(ref.name, ["latest"])))
 
-    repository = replace(MEGATRON_LM, sites=Sites(images, ()))
-    assert place.tags(SimpleNamespace(registry=registry), repository) == (offered, note)
+    assert target(registry, images).tags() == (offered, note)
 
 
 def test_a_registry_that_cannot_be_read_is_a_note():
     def registry(ref):
         raise RunbookError("No network.")
 
-    names, note = place.tags(SimpleNamespace(registry=registry), MEGATRON_LM)
-    assert (names, note) == ([], "The registry could not be queried: No network. Type the tag.")
+    note = "The registry could not be queried: No network. Type the tag."
+    assert target(registry, MEGATRON_LM.sites.images).tags() == ([], note)
