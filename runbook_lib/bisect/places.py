@@ -210,7 +210,7 @@ class SlurmPlace(_Place):
         job = jobs.of_folder(self.test, folder)
         if job.id is None:  # Slurm may know its name
             (job,) = jobs.submit(self.slurm, [job], lambda _: self._files(run, overlay))
-        (job,) = jobs.follow(self.slurm, [job], wait=True)
+        (job,) = jobs.follow(self.slurm, [job])
         if not job.over:
             raise Unreachable(f"Job {job.id} is still {job.word}.", "Run the same command again to continue.")
         is_ended = job.state in ("COMPLETED", "FAILED") and job.code is not None  # else its node may have failed

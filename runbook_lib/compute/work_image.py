@@ -9,9 +9,8 @@ from typing import Literal
 
 from runbook_lib.compute.tasks import TABLE
 from runbook_lib.errors import RunbookError
-from runbook_lib.images.families import ALIBABA, NEMO, family_of, named_image
+from runbook_lib.images.families import ALIBABA, NEMO, family_of, named_image, vpc_address
 from runbook_lib.images.reference import ImageRef
-from runbook_lib.images.tags import vpc_address
 
 _LOCAL_NAME = re.compile(r"(?:localhost/)?[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9._-]+)*(?::[\w][\w.-]{0,127})?")
 _FILE = re.compile(r"/[^,:\s\x00-\x1f\x7f]*\.(?:sqsh|squashfs)")

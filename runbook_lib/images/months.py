@@ -9,9 +9,8 @@ from importlib.resources import files
 from typing import Any
 
 from runbook_lib.images.drivers import image_notes
-from runbook_lib.images.families import ALIBABA, NGC, OTHER, family_of
+from runbook_lib.images.families import ALIBABA, NGC, built_on, family_of
 from runbook_lib.images.reference import Image, ImageRef, PlatformImage
-from runbook_lib.images.tags import built_on
 
 
 @dataclass(frozen=True)
@@ -83,16 +82,14 @@ def documented_image(ref: ImageRef) -> tuple[Image, str] | None:
 
     The description has only the CUDA release; it replaces the registry's answer for a verdict on drivers.
     """
-    family = family_of(ref) or OTHER
-    if not family.reads(ref.tag or ""):
+    family = family_of(ref)
+    if family not in (NGC, ALIBABA) or not family.reads(ref.tag or ""):
         return None
-    tag = family.read(ref.tag or "")
-    steps = []
+    tag, steps = family.read(ref.tag or ""), []
     if family is ALIBABA:
-        ngc = built_on(tag)
-        steps.append(f"Alibaba's {tag} is built on NGC's {ngc}, of the month before")
-        tag, family = ngc, NGC
-    if family is not NGC or tag.kind != "release":
+        steps.append(f"Alibaba's {tag} is built on NGC's {built_on(tag)}, of the month before")
+        tag = built_on(tag)
+    if tag.kind != "release":
         return None
     month = str(tag).partition("-")[0]
     cuda, source = cuda_release(month)

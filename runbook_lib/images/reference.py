@@ -1,6 +1,6 @@
 """Image references, tags, and the description of an image by its registry.
 
-How each family reads its tags is in ``tags``.
+How each family reads its tags is in ``families``.
 """
 
 import re

@@ -18,10 +18,11 @@ from slurm_runs import CountingSlurm
 from waiting import wait_until
 
 from runbook_lib.bump.run import carry_out
+from runbook_lib.compute.slurm import jobs
 from runbook_lib.compute.slurm.client import OVER
-from runbook_lib.compute.slurm.outcome import MatrixOutcome
+from runbook_lib.compute.slurm.outcome import MatrixOutcome, conclude
 from runbook_lib.compute.slurm.site import Session, Site
-from runbook_lib.compute.slurm.step import SlurmFacts, SlurmVerify, read_facts, read_outcomes
+from runbook_lib.compute.slurm.step import SlurmFacts, SlurmVerify, read_facts
 from runbook_lib.errors import Refused
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record.recorder import Recorder
@@ -65,8 +66,8 @@ class World:
         outside = Outside(self.checkout, None, record, services)  # type: ignore[arg-type]
         carry_out(record, plan, outside, shown.append)
         self.shown = "".join(view.text for view in shown if hasattr(view, "text"))
-        outcomes = {outcome.job.entry.test.case: outcome for outcome in read_outcomes(facts)} if facts.tests else {}
-        return outcomes, record.run
+        submitted = jobs.poll(facts.slurm, facts.submitted()) if facts.tests else ()
+        return {job.entry.test.case: conclude(job) for job in submitted}, record.run
 
     def cancel(self, tests: str) -> tuple[dict[str, MatrixOutcome], dict[str, Any]]:
         return self.go(self.plan(tests=tests, jobs="cancel"), cancel=True, wait=True)

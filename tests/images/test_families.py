@@ -16,11 +16,12 @@ from runbook_lib.images.families import (
     NGC,
     NUMBERED,
     OTHER,
+    built_on,
     family_of,
     named_image,
+    vpc_address,
 )
 from runbook_lib.images.reference import ImageRef
-from runbook_lib.images.tags import built_on, vpc_address
 
 #: Tags as the publishers' documents, workflows and their history write them.
 REAL = {

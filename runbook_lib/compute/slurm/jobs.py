@@ -204,11 +204,6 @@ def _ids(slurm: Slurm) -> dict[str, int]:
     return {job.name: job.id for job in slurm.queue()}
 
 
-def unfinished(slurm: Slurm, jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
-    """Return the jobs that wait or run, with their IDs; not those that Slurm is ending."""
-    return [job for job in poll(slurm, jobs) if not job.over and job.state != "COMPLETING"]
-
-
 def cancel(slurm: Slurm, jobs: Sequence[SlurmJob]) -> None:
     """Ask Slurm to end jobs, whose IDs only the queue may have had."""
     for job in jobs:
@@ -263,17 +258,13 @@ def _has_values(job: SlurmJob) -> bool:
 
 
 def follow(
-    slurm: Slurm, jobs: Sequence[SlurmJob], *, early: bool = False, wait: bool = False,
-    sleep: Callable[[float], None] = time.sleep,
-) -> tuple[SlurmJob, ...]:  # fmt: skip
-    """Return the jobs in their current state, or with ``wait`` their final state after printing each change.
-
-    Raises Unreachable if Slurm's controller stays down.
-    """
+    slurm: Slurm, jobs: Sequence[SlurmJob], sleep: Callable[[float], None] = time.sleep, *, early: bool = False
+) -> tuple[SlurmJob, ...]:
+    """Return the jobs in their final state, after printing each change.  Raises Unreachable if Slurm stays away."""
     return polling.follow(
         lambda: poll(slurm, jobs, early=early),
         lambda found: polling.Observation(_counts(found), over=all(job.over for job in found)),
-        wait=wait, sleep=sleep, unreachable="The jobs continue meanwhile. Trying again.",
+        wait=True, sleep=sleep, unreachable="The jobs continue meanwhile. Trying again.",
     )  # fmt: skip
 
 

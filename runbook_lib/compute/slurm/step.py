@@ -5,9 +5,8 @@ them.  The record has the job IDs and the outcome of each test.
 """
 
 import hashlib
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -169,16 +168,6 @@ def _with_jobs(facts: SlurmFacts, new: Sequence[SelectedTest]) -> SlurmFacts:
     return facts
 
 
-def read_outcomes(
-    facts: SlurmFacts, *, wait: bool = False, early: bool = False, sleep: Callable[[float], None] = time.sleep
-) -> list[MatrixOutcome]:
-    """Return the outcomes of the submitted tests; with ``wait``, wait for all first.
-
-    ``early`` ends tests whose golden values are complete.  Raises Unreachable if Slurm stays unreachable.
-    """
-    return list(map(conclude, slurm_jobs.follow(facts.slurm, facts.submitted(), early=early, wait=wait, sleep=sleep)))
-
-
 @dataclass(frozen=True)
 class Submitted:
     """Each planned job was submitted, once, and the results folder has its ID."""
@@ -227,16 +216,20 @@ class Cancelled:
 
     def holds(self, world: World) -> Check:
         """Query the queue."""
-        unfinished = slurm_jobs.unfinished(self.facts.slurm, self.facts.attempts())
-        left = join_first(list(map(str, unfinished)), 5)
+        left = join_first(list(map(str, self._unfinished())), 5)
         return Check.of("no chosen test is left on Slurm", not left, left or "None is unfinished, or Slurm ends it.")
 
     def make_true(self, world: World) -> Iterator[Effect]:
         """Ask Slurm to end the unfinished tests."""
-        unfinished = slurm_jobs.unfinished(self.facts.slurm, self.facts.attempts())
+        unfinished = self._unfinished()
         slurm_jobs.cancel(self.facts.slurm, unfinished)
         listed = ", ".join(map(str, unfinished))
         yield Effect("cancel", f"{display.count(len(unfinished), 'test')} on Slurm: {listed}", None, "cancelled")
+
+    def _unfinished(self) -> list[SlurmJob]:
+        """Return the jobs that wait or run, with their IDs; not those that Slurm is ending."""
+        found = slurm_jobs.poll(self.facts.slurm, self.facts.attempts())
+        return [job for job in found if not job.over and job.state != "COMPLETING"]
 
 
 @dataclass(frozen=True)
@@ -254,7 +247,8 @@ class MatrixPassed:
 
     def holds(self, world: World) -> Check:
         """Query Slurm and read the results of the tests."""
-        name, outcomes = "no test failed or needs a judgement", read_outcomes(self.facts, early=self.early)
+        name, facts = "no test failed or needs a judgement", self.facts
+        outcomes = list(map(conclude, slurm_jobs.poll(facts.slurm, facts.submitted(), early=self.early)))
         if not outcomes:
             return Check(name, "waiting", "No test has been submitted yet.", Next.again())
         words = Counter(outcome.word for outcome in outcomes)
@@ -272,8 +266,9 @@ class MatrixPassed:
         return Check(name, "waiting", f"{sentence}; waiting for a person to judge: {listed}", review, evidence)
 
     def make_true(self, world: World) -> Sequence[Effect]:
-        """Follow the tests, and print each change of their state."""
-        read_outcomes(self.facts, wait=self.wait, early=self.early, sleep=world.sleep)
+        """Follow the tests if this run waits for them, and print each change of their state."""
+        if self.wait:
+            slurm_jobs.follow(self.facts.slurm, self.facts.submitted(), world.sleep, early=self.early)
         return ()
 
 

@@ -161,7 +161,7 @@ def test_a_controller_that_stays_away_is_an_error(tmp_path: Path, capsys: pytest
     assert capsys.readouterr().out.count("Trying again") > 5
     assert jobs.attempts(tmp_path, job.entry) == ()
     with pytest.raises(Unreachable):
-        jobs.follow(slurm, [replace(job, id=3)], wait=True, sleep=lambda _: None)
+        jobs.follow(slurm, [replace(job, id=3)], sleep=lambda _: None)
 
 
 class Scripted(Slurm):
@@ -227,7 +227,7 @@ def test_a_controller_that_is_away_for_a_while(
     started += submit(slurm, planned[1:], sleep=sleep)
     assert len({job.id for job in started}) == 2
     assert "Trying again" in capsys.readouterr().out
-    tests = jobs.follow(slurm, started, wait=True, sleep=sleep)
+    tests = jobs.follow(slurm, started, sleep=sleep)
     assert [test.state for test in tests] == ["COMPLETED", "COMPLETED"]
 
 
