@@ -3,7 +3,7 @@
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -61,16 +61,14 @@ class CommandRun:
             yield Effect("command", self.step.title, "", self.step.line)
 
 
-def run_step(
-    step: WorkStep, root: Path, log: Path, show: Callable[[str], object] = print, env: Mapping[str, str] | None = None
-) -> Check:
+def run_step(step: WorkStep, root: Path, log: Path, show: Callable[[str], object] = print) -> Check:
     """Run a command in ``root``, and return how it ended.
 
     Its output goes, without secrets, to ``log`` and line by line to ``show``: of long output only the first and the
     last lines, and of a build its instructions.  Raises RunbookError if the program is not installed or the log cannot
     be written.
     """
-    env, is_build = user_environment(os.environ) if env is None else env, step.command[1:2] == ("build",)
+    is_build, env = step.command[1:2] == ("build",), user_environment(os.environ) | NON_INTERACTIVE
     show(f"▸ {step.title}: {step.line}")
     lines: deque[str] = deque(maxlen=_SEARCHED_LINES)
     with subprocess_lines.show_excerpt(show) as show_part:
@@ -83,7 +81,7 @@ def run_step(
 
         # An engine is asked to end by itself: if its children were too, buildah would treat the step as finished.
         status = subprocess_lines.run_logged(
-            step.command, root, log, take_line, {**env, **NON_INTERACTIVE}, end_group=not is_build
+            step.command, root, log, take_line, env, end_group=not is_build
         )  # fmt: skip
     return explain(step, status, tuple(lines)) if status else Check(_name(step), "passed", "It succeeded.")
 

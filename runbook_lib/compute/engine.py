@@ -25,7 +25,7 @@ _IMAGE_ID: Mapping[Engine, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def find(wanted: str = "", env: Mapping[str, str] = os.environ) -> Engine:
+def find(wanted: str = "") -> Engine:
     """Return the engine of that name, or the first of docker, podman and buildah that works.
 
     Raises RunbookError with a sentence for each engine if none works.
@@ -34,11 +34,11 @@ def find(wanted: str = "", env: Mapping[str, str] = os.environ) -> Engine:
     for name in ENGINES:
         if wanted not in ("", name):
             continue
-        program = shutil.which(name, path=env.get("PATH", ""))
+        program = shutil.which(name)
         if program is None:
             problems.append(f"{name} is not installed.")
             continue
-        output = capture([program, _PROBE[name]], env)
+        output = capture([program, _PROBE[name]], os.environ)
         if isinstance(output, str):
             return name
         problems.append(_problem(name, output.stderr))
@@ -59,35 +59,33 @@ def _problem(name: Engine, errors: str) -> str:
     return f"{name} is installed, but does not work. Its last output: {last or 'none'}."
 
 
-def image_id(engine: Engine, name: str, env: Mapping[str, str] = os.environ) -> str:
+def image_id(engine: Engine, name: str) -> str:
     """Return the ID of an image on this machine, ``sha256:…``; empty if there is no image with that name."""
-    digits = output_of([engine, *_IMAGE_ID[engine], name], env).strip()
+    digits = output_of([engine, *_IMAGE_ID[engine], name], os.environ).strip()
     return f"sha256:{digits.removeprefix('sha256:')}" if digits else ""
 
 
-def inside(
-    engine: Engine, image: str, command: Sequence[str], limit: float, env: Mapping[str, str] = os.environ
-) -> str:
+def inside(engine: Engine, image: str, command: Sequence[str], limit: float) -> str:
     """Return the output of a program in a new container of an image, which is removed afterwards.
 
     A program without output is run again.  Raises CannotTell if it cannot be started, fails, or takes longer than
     ``limit`` seconds.
     """
-    with _container(engine, image, env) as container:
+    with _container(engine, image) as container:
         words = [engine, *container, *command]
         # buildah may lose the output of a short-lived program.
-        output = capture(words, env, limit) or capture(words, env, limit)
+        output = capture(words, os.environ, limit) or capture(words, os.environ, limit)
     if isinstance(output, str):
         return output
-    last = "; ".join(Redactor(env).text(output.stderr).strip().splitlines()[-4:])[-1000:]
+    last = "; ".join(Redactor(os.environ).text(output.stderr).strip().splitlines()[-4:])[-1000:]
     raise CannotTell(f"{command[0]} could not be run in {image} with {engine}. Its last output: {last or 'none'}.")
 
 
 @contextmanager
-def _container(engine: Engine, image: str, env: Mapping[str, str]) -> Iterator[list[str]]:
+def _container(engine: Engine, image: str) -> Iterator[list[str]]:
     """Yield the command that runs a program in a container, which for buildah is created before and removed after."""
     if engine == "buildah":
-        output = capture([engine, "from", "--pull-never", image], env)
+        output = capture([engine, "from", "--pull-never", image], os.environ)
         if not isinstance(output, str):
             message = output.stderr.strip()[-500:]
             raise CannotTell(f"No container of {image} could be created with {engine}: {message}.")
@@ -99,4 +97,4 @@ def _container(engine: Engine, image: str, env: Mapping[str, str]) -> Iterator[l
     try:
         yield run_words
     finally:  # a client that was stopped leaves its container running
-        capture([engine, *remove_words], env)
+        capture([engine, *remove_words], os.environ)

@@ -201,7 +201,7 @@ def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
     assert build.startswith("build the image: buildah build ")
     assert f"--build-arg=FROM_IMAGE_NAME=nvcr.io/nvidia/pytorch:{TAG}" in build
     assert "megatron-lm:local" in look
-    assert engines.image_id("buildah", "practice:bumped", engine.env) == ""
+    assert engines.image_id("buildah", "practice:bumped") == ""
 
     first = execute("build-image", **parameters, mode="local")
     assert (first.state, first.summary) == ("done", "Built megatron-lm:local."), first.summary
@@ -209,7 +209,7 @@ def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
     assert record is not None
     assert [check["status"] for check in statement["checks"]] == ["passed", "passed"]
     (effect,) = statement["effects"]
-    image = engines.image_id("buildah", "practice:bumped", engine.env)
+    image = engines.image_id("buildah", "practice:bumped")
     assert (effect["target"], effect["after"]) == ("Build the image", build.partition(": ")[2])
     assert image.startswith("sha256:")
     assert statement["inputs"]["image"] == image
@@ -227,7 +227,7 @@ def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
     assert failed.state == "failed"
     assert "RUN sh /opt/install_nccl.sh" in failed.summary
     assert "Use the image built from" in failed.summary
-    assert engines.image_id("buildah", "practice:bumped", engine.env) == image
+    assert engines.image_id("buildah", "practice:bumped") == image
     statement = predicate(failed)
     assert statement["effects"] == []
     assert "It waits for the one above." in statement["checks"][1]["detail"]

@@ -1,5 +1,6 @@
 """The run of a command: what is shown, logged and explained, and how it ends."""
 
+import os
 import subprocess
 import sys
 import time
@@ -13,8 +14,6 @@ from runbook_lib.compute.command_run import explain
 from runbook_lib.compute.command_run import run_step as run
 from runbook_lib.compute.tasks import WorkStep
 from runbook_lib.errors import RunbookError
-
-ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 
 
 def step(*words: str) -> WorkStep:
@@ -64,11 +63,12 @@ def test_the_failing_instruction_of_a_build_is_named(text: str, says: str, signs
     assert all(sign in failure.detail for sign in signs)
 
 
-def test_of_a_build_the_instructions_are_shown(tmp_path: Path) -> None:
+def test_of_a_build_the_instructions_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "docker").write_text(f"#!/bin/sh\nprintf '\\033[1m'\ncat <<'END'\n{DOCKER}END\nkill -9 $$\n")
     (tmp_path / "docker").chmod(0o755)
     output: list[str] = []
-    failure = run(BUILD, tmp_path, tmp_path / "log", output.append, {"PATH": f"{tmp_path}:{ENV['PATH']}"})
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    failure = run(BUILD, tmp_path, tmp_path / "log", output.append)
     assert output[1:] == DOCKER.splitlines()[1:3]
     assert failure.detail.startswith("The step “Step” was ended by SIGKILL at [main 3/4] RUN")
     assert STALE in (tmp_path / "log").read_text()
@@ -76,16 +76,16 @@ def test_of_a_build_the_instructions_are_shown(tmp_path: Path) -> None:
 
 def test_a_missing_program_or_log_is_named(tmp_path: Path) -> None:
     with pytest.raises(RunbookError, match="enroot is not installed here"):
-        run(step("enroot", "import"), tmp_path, tmp_path / "log", print, ENV)
+        run(step("enroot", "import"), tmp_path, tmp_path / "log")
     (tmp_path / "log").mkdir()
     with pytest.raises(RunbookError, match="could not be written"):
-        run(step("sleep", "600"), tmp_path, tmp_path / "log", print, ENV)
+        run(step("sleep", "600"), tmp_path, tmp_path / "log")
 
 
-def test_secrets_are_neither_shown_nor_logged(tmp_path: Path) -> None:
+def test_secrets_are_neither_shown_nor_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     output: list[str] = []
-    here = ENV | {"MY_TOKEN": "abcdefgh12345678"}
-    run(step("sh", "-c", "echo $MY_TOKEN"), tmp_path, tmp_path / "log", output.append, here)
+    monkeypatch.setenv("MY_TOKEN", "abcdefgh12345678")
+    run(step("sh", "-c", "echo $MY_TOKEN"), tmp_path, tmp_path / "log", output.append)
     assert "abcdefgh12345678" not in (tmp_path / "log").read_text() + " ".join(output)
 
 
@@ -96,19 +96,18 @@ def test_an_interrupted_step_ends_with_its_children(tmp_path: Path) -> None:
 
     command = step("sh", "-c", "sleep 60 & echo $! > pid; echo begun; wait")
     with pytest.raises(KeyboardInterrupt):
-        run(command, tmp_path, tmp_path / "log", interrupt, ENV)
+        run(command, tmp_path, tmp_path / "log", interrupt)
     assert ends(int((tmp_path / "pid").read_text()))
 
 
 def test_a_step_is_ended_with_a_run_that_is_killed(tmp_path: Path) -> None:
     code = f"""
-import os
 from pathlib import Path
 from runbook_lib.compute.command_run import run_step
 from runbook_lib.compute.tasks import WorkStep
 here = Path({str(tmp_path)!r})
 words = ("sh", "-c", "echo $$ >pid; exec sleep 300")
-run_step(WorkStep("Wait", words, "host", "Why."), here, here / "log", print, os.environ)
+run_step(WorkStep("Wait", words, "host", "Why."), here, here / "log")
 """
     root = Path(__file__).resolve().parents[2]
     with subprocess.Popen([sys.executable, "-c", code], cwd=root) as runner:
@@ -129,7 +128,7 @@ def ends(process: int) -> bool:
 def test_a_step_ends_although_a_child_holds_its_output(tmp_path: Path) -> None:
     output: list[str] = []
     command = step("sh", "-c", "sleep 300 & echo $! >pid; echo begun")
-    failure = run(command, tmp_path, tmp_path / "log", output.append, ENV)
+    failure = run(command, tmp_path, tmp_path / "log", output.append)
     assert (failure.status, "begun" in output) == ("passed", True)
     assert ends(int((tmp_path / "pid").read_text()))
 
@@ -138,11 +137,11 @@ def test_a_step_ends_although_a_child_holds_its_output(tmp_path: Path) -> None:
 def test_a_long_output_is_shown_in_part(tmp_path: Path) -> None:
     output: list[str] = []
     command = step("sh", "-c", "seq 100000; printf '%09000d\\n' 1; echo last")
-    assert run(command, tmp_path, tmp_path / "log", output.append, ENV).status == "passed"
+    assert run(command, tmp_path, tmp_path / "log", output.append).status == "passed"
     assert output[1:3] == ["1", "2"]
     assert output[-1] == "last"
     assert "[… 97972 more lines, in the log]" in output
     assert sum(map(len, output)) < 100_000
     assert "\n50000\n" in (tmp_path / "log").read_text()
-    run(step("sh", "-c", "yes '' | head -c 1000000"), tmp_path, tmp_path / "empty", output.append, ENV)
+    run(step("sh", "-c", "yes '' | head -c 1000000"), tmp_path, tmp_path / "empty", output.append)
     assert (tmp_path / "empty").stat().st_size < 300_000

@@ -1,6 +1,5 @@
 """Which engine works, and a program in an image, by stand-ins."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,15 @@ DAEMON = "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is
 DENIED = "permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock"
 
 
-def stand_in(folder: Path, name: str, script: str) -> dict[str, str]:
-    """A program of that name that is alone on PATH, but for what a shell needs."""
-    folder.mkdir(exist_ok=True)
+@pytest.fixture(autouse=True)
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No program but those that stand in for it."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def stand_in(folder: Path, name: str, script: str) -> None:
     (folder / name).write_text(f"#!/bin/sh\n{script}\n")
     (folder / name).chmod(0o755)
-    return {"PATH": str(folder), "HOME": str(folder)}
 
 
 def says(text: str, status: int = 1) -> str:
@@ -35,8 +37,9 @@ def says(text: str, status: int = 1) -> str:
     ],
 )
 def test_an_engine_that_does_not_work_is_explained(tmp_path, name, script, told):
+    stand_in(tmp_path, name, script)
     with pytest.raises(RunbookError) as raised:
-        engine.find(name.replace("other", ""), stand_in(tmp_path, name, script))
+        engine.find(name.replace("other", ""))
     assert told in str(raised.value)
     assert "Nothing was built." in str(raised.value)
 
@@ -44,26 +47,25 @@ def test_an_engine_that_does_not_work_is_explained(tmp_path, name, script, told)
 def test_the_first_that_works_is_taken(tmp_path):
     stand_in(tmp_path, "docker", says(DAEMON))
     stand_in(tmp_path, "podman", "echo 5.0.0")
-    env = stand_in(tmp_path, "buildah", "echo buildah version 1.33.7")
-    assert engine.find("", env) == "podman"
-    assert engine.find("buildah", env) == "buildah"
+    stand_in(tmp_path, "buildah", "echo buildah version 1.33.7")
+    assert engine.find() == "podman"
+    assert engine.find("buildah") == "buildah"
     with pytest.raises(RunbookError, match="daemon is not running"):
-        engine.find("docker", env)
+        engine.find("docker")
 
 
 def test_a_program_in_an_image_has_a_time_limit_and_nothing_is_left_of_it(tmp_path):
-    env = stand_in(tmp_path / "bin", "docker", f'echo "$*" >> {tmp_path}/asked; [ $1 = rm ] || sleep 600')
-    env["PATH"] += f":{os.environ['PATH']}"
+    stand_in(tmp_path, "docker", f'echo "$*" >> {tmp_path}/asked; [ $1 = rm ] || exec /bin/sleep 600')
     with pytest.raises(CannotTell, match="longer than 0 seconds"):
-        engine.inside("docker", "x:local", ["sh"], 0.3, env)
+        engine.inside("docker", "x:local", ["sh"], 0.3)
     run, remove = (tmp_path / "asked").read_text().splitlines()
     name = run.split("--name=")[1].split()[0]
     assert remove == f"rm --force {name}"
 
 
 def test_output_lost_by_an_engine_is_requested_again(tmp_path):
-    env = stand_in(
+    stand_in(
         tmp_path, "buildah",
         f'case "$1" in from) echo c;; run) if [ -e {tmp_path}/ran ]; then echo said; fi; : >>{tmp_path}/ran;; esac',
     )  # fmt: skip
-    assert engine.inside("buildah", "x:local", ["sh"], 5, env) == "said\n"
+    assert engine.inside("buildah", "x:local", ["sh"], 5) == "said\n"

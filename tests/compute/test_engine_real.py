@@ -39,7 +39,15 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         made.publish("26.04-py3", claims("26.04"))
         made.publish("26.05-py3", claims("26.05"), architecture="arm64")
         made.publish("26.06-py3", claims("26.06"), architecture="arm64", index=True)
-        yield made
+        with pytest.MonkeyPatch.context() as context:
+            lead(context, made)
+            yield made
+
+
+def lead(context: pytest.MonkeyPatch, place: Place) -> None:
+    """Lead engines to this place."""
+    for name, value in place.env.items():
+        context.setenv(name, value)
 
 
 def command(root: Path, text: str, *options: str, base: str = BASE) -> WorkStep:
@@ -53,51 +61,49 @@ def tag(root: Path) -> str:
     return f"x:{root.name.lower()}"
 
 
-def build(
-    built: Place, root: Path, text: str, *options: str, base: str = BASE, show: Callable[[str], object] = str
-) -> Check:
-    return run_step(command(root, text, *options, base=base), root, root / "build.log", show, built.env)
+def build(root: Path, text: str, *options: str, base: str = BASE, show: Callable[[str], object] = str) -> Check:
+    return run_step(command(root, text, *options, base=base), root, root / "build.log", show)
 
 
-def tagged(built: Place, root: Path) -> str:
-    return engines.image_id(ENGINE, tag(root), built.env)
+def tagged(root: Path) -> str:
+    return engines.image_id(ENGINE, tag(root))
 
 
 def test_a_build_ends_with_an_image_under_its_tag_and_its_log(built: Place, tmp_path: Path) -> None:
-    assert engines.find("buildah", built.env) == "buildah"
-    assert tagged(built, tmp_path) == ""
+    assert engines.find("buildah") == "buildah"
+    assert tagged(tmp_path) == ""
     said: list[str] = []
-    assert build(built, tmp_path, FILE, "--build-arg=WORDS=spoken words", show=said.append).status == "passed"
-    image = tagged(built, tmp_path)
+    assert build(tmp_path, FILE, "--build-arg=WORDS=spoken words", show=said.append).status == "passed"
+    image = tagged(tmp_path)
     assert image.startswith("sha256:")
     assert said[1] == f"[1/2] STEP 1/2: FROM {BASE} AS helper"
     assert len(said) == 7
     assert "spoken words" in (tmp_path / "build.log").read_text().splitlines()
-    assert build(built, tmp_path, FILE, "--build-arg=WORDS=spoken words").status == "passed"
-    assert tagged(built, tmp_path) == image  # nothing was built anew
+    assert build(tmp_path, FILE, "--build-arg=WORDS=spoken words").status == "passed"
+    assert tagged(tmp_path) == image  # nothing was built anew
     assert "Using cache" in (tmp_path / "build.log").read_text()
     assert built.buildah("containers", "-q") == ""
 
 
 def test_a_program_that_fails_in_the_image_is_reported(built: Place, tmp_path: Path) -> None:
-    assert build(built, tmp_path, FILE).status == "passed"
+    assert build(tmp_path, FILE).status == "passed"
     with pytest.raises(CannotTell, match=r"sh could not be run in sha256:.* with buildah.*I cannot"):
-        engines.inside(ENGINE, tagged(built, tmp_path), ["sh", "-c", "echo I cannot >&2; exit 3"], 30, built.env)
+        engines.inside(ENGINE, tagged(tmp_path), ["sh", "-c", "echo I cannot >&2; exit 3"], 30)
     with pytest.raises(CannotTell, match="No container of localhost/none:1 could be created with buildah"):
-        engines.inside(ENGINE, "localhost/none:1", ["sh"], 30, built.env)
+        engines.inside(ENGINE, "localhost/none:1", ["sh"], 30)
     assert built.buildah("containers", "-q") == ""
 
 
 def test_a_failing_instruction_is_named_with_its_pitfall(built: Place, tmp_path: Path) -> None:
     failing = f"{FILE}RUN echo a && \\\n    uv sync --locked\n"
-    failure = build(built, tmp_path, failing)
-    assert tagged(built, tmp_path) == ""
+    failure = build(tmp_path, failing)
+    assert tagged(tmp_path) == ""
     assert failure.status == "failed"
     assert "at RUN echo a &&" in failure.detail
     assert "Use the image built from the project's CI Dockerfile." in failure.detail
     assert "uv: not found" in failure.evidence.shown[0].text  # type: ignore[attr-defined]
     assert built.buildah("containers", "-q") == ""
-    assert build(built, tmp_path, FILE).status == "passed"
+    assert build(tmp_path, FILE).status == "passed"
 
 
 @pytest.mark.parametrize(
@@ -109,10 +115,10 @@ def test_a_failing_instruction_is_named_with_its_pitfall(built: Place, tmp_path:
     ],
 )
 def test_an_unusable_base_is_reported_separately(built: Place, tmp_path: Path, base: str, sign: str) -> None:
-    failure = build(built, tmp_path, FILE, base=base)
+    failure = build(tmp_path, FILE, base=base)
     assert failure.status == "failed"
     assert sign in failure.detail
-    assert tagged(built, tmp_path) == ""
+    assert tagged(tmp_path) == ""
 
 
 SLOW = f"{FILE}RUN echo slow > /slow && sleep 600\n"
@@ -128,31 +134,31 @@ def test_a_build_that_is_ended_leaves_no_tag_and_can_be_run_again(built: Place, 
 
     if end == "interrupt":
         with pytest.raises(KeyboardInterrupt):
-            build(built, tmp_path, SLOW, show=say)
+            build(tmp_path, SLOW, show=say)
     else:
-        failure = build(built, tmp_path, SLOW, show=say)
+        failure = build(tmp_path, SLOW, show=say)
         assert failure.status == "failed"
         assert end == "SIGTERM" or "was ended by SIGKILL" in failure.detail
-    assert tagged(built, tmp_path) == ""
+    assert tagged(tmp_path) == ""
     assert built.builds(tag(tmp_path)) == []
-    assert build(built, tmp_path, SLOW.replace("sleep 60", "sleep 0")).status == "passed"
-    assert tagged(built, tmp_path) != ""
+    assert build(tmp_path, SLOW.replace("sleep 60", "sleep 0")).status == "passed"
+    assert tagged(tmp_path) != ""
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
-def test_a_full_disk_is_reported(built: Place, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(built: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(disk)], capture_output=True)
     if mounted.returncode:
         pytest.skip("this machine lets nobody mount a tmpfs")
     try:
-        small = place(disk, built.registry)
-        failure = build(small, tmp_path, f"{FILE}RUN dd if=/dev/zero of=/big bs=1M count=40\n")
+        lead(monkeypatch, place(disk, built.registry))
+        failure = build(tmp_path, f"{FILE}RUN dd if=/dev/zero of=/big bs=1M count=40\n")
         assert failure.status == "failed"
         assert "The disk is full." in failure.detail
         subprocess.run(["dd", "if=/dev/zero", f"of={disk}/fill", "bs=1M"], capture_output=True, check=False)
         with pytest.raises(RunbookError, match="The disk is full"):
-            run_step(command(tmp_path, FILE), tmp_path, disk / "build.log", str, built.env)
+            run_step(command(tmp_path, FILE), tmp_path, disk / "build.log", str)
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=False)

@@ -66,7 +66,7 @@ def choose(clone: Path, whose: object = MEGATRON_BRIDGE, **request: str) -> Work
 
 def run(task: WorkFacts, clone: Path) -> None:
     for command in task.plan.steps:
-        assert run_step(command, clone, clone.parent / "log", lambda _: None, os.environ).status == "passed"
+        assert run_step(command, clone, clone.parent / "log", lambda _: None).status == "passed"
 
 
 def diverge(clone: Path) -> None:
