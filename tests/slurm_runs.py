@@ -38,7 +38,7 @@ def plan(base: Path, scripts: Mapping[str, str], nodes: int = 1) -> Planned:
         quoted = script.replace("{", "{{").replace("}", "}}")
         test = Workload("r.yaml", "gpt", name, "dev", "dgx_h100", ("mr",), nodes, 2, 600, quoted)
         job = jobs.of_folder(SelectedTest(test, golden={"golden.json": None}), base / test.name / "1")
-        planned.append((job, job_files(job.entry, site, job.folder, base / "tree.tar")))
+        planned.append((job, job_files(job, site, base / "tree.tar")))
     return planned
 
 

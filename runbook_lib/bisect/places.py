@@ -25,6 +25,7 @@ from runbook_lib.bisect.overlays import INVALID, Overlay
 from runbook_lib.bisect.search import MAX_RUNS, Trial
 from runbook_lib.compute.slurm import jobs
 from runbook_lib.compute.slurm.client import Slurm
+from runbook_lib.compute.slurm.jobs import SlurmJob
 from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.work_image import WorkImage
@@ -226,7 +227,7 @@ class SlurmPlace(_Place):
         if "@" in image:  # Enroot does not accept digests
             image = f"{image.partition('@')[0]}:{run.point.tag}"
         site = replace(self.request.site, image=WorkImage.parse(image).enroot_address)
-        return jobs.job_files(replace(self.test, test=test), site, self.folder_of(run), self.tree)
+        return jobs.job_files(SlurmJob(replace(self.test, test=test), self.folder_of(run)), site, self.tree)
 
 
 def judge(request: BisectRequest, run: Trial, overlay: Overlay | None, folder: Path, problem: str) -> Trial:

@@ -25,7 +25,6 @@ from runbook_lib.world.ports import Services, World
 LOG = "build-image.log"
 HOW = ("build", "pull")
 _PRACTICE = "The practice environment's images contain no programs to build on. Use your own checkout: -r repo FOLDER."
-_EMPTY = "The Dockerfile copies it, and no clone has it: git knows no empty folder."
 
 
 @dataclass(frozen=True)
@@ -55,9 +54,9 @@ class ImageFacts:
         """The commands to run in the checkout, in order."""
         engine = self.engine or "docker"
         if self.pulled:
-            return (WorkStep("Pull the image", (engine, "pull", self.pulled), "host", "Internal CI has built it."),)
-        steps = [WorkStep("Make the folder", ("mkdir", "-p", "--", name), "host", _EMPTY) for name in self.missing]
-        return (*steps, WorkStep("Build the image", self.build.command(engine), "host", "From the pins."))
+            return (WorkStep("Pull the image", (engine, "pull", self.pulled)),)
+        steps = [WorkStep("Make the folder", ("mkdir", "-p", "--", name)) for name in self.missing]
+        return (*steps, WorkStep("Build the image", self.build.command(engine)))
 
     @property
     def claims(self) -> dict[str, str]:

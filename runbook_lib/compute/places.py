@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,15 +46,18 @@ class Machine:
 
 def detect_machine() -> Machine:
     """Return the capabilities of this machine.  Docker and podman count only if they work; buildah only builds."""
-    sign, engine = container_sign(os.environ, os.path.exists), None
+    sign, engine = container_sign(), None
     with suppress(RunbookError):
         engine = None if sign else engines.find()
     return Machine(sign, engine if engine != "buildah" else None, shutil.which("srun") is not None)
 
 
-def container_sign(env: Mapping[str, str], exists: Callable[[str], bool]) -> str:
+def container_sign() -> str:
     """Return the file or the variable that proves that this process is inside a container, or an empty string."""
-    return next((sign for sign in _SIGNS if (env.get(sign[1:]) if sign.startswith("$") else exists(sign))), "")
+    for sign in _SIGNS:
+        if os.environ.get(sign[1:]) if sign.startswith("$") else os.path.exists(sign):
+            return sign
+    return ""
 
 
 def choose_place(name: str, machine: Machine) -> PlaceName:
@@ -123,7 +126,7 @@ class WorkPlace:
         A step that writes files does so as this user.  Raises Refused for an image that is a file and docker or podman,
         RunbookError for one that a cluster cannot pull.
         """
-        env = dict(step.env) if step.place == "host" else dict((*step.env, *self.session.env))
+        env = step.env if step.place == "host" else {**step.env, **self.session.env}
         if step.place == "host" or self.name == "here":
             return ("env", *(f"{name}={env[name]}" for name in env), *step.command) if env else step.command
         engine, image = self.machine.engine or "docker", self.image
@@ -137,7 +140,7 @@ class WorkPlace:
         }  # fmt: skip
         chosen = [text for when, text in row["options"].items() if holds(when, values)]
         mounts = [row["mount"].format(outside=outside, within=within) for outside, within in self.mounts]
-        variables = TABLE["variables"] | env
+        variables = {**TABLE["variables"], **env}
         return expand(row["command"], {
             **values, "command": step.command, "options": expand(" ".join(chosen), values), "mounts": mounts,
             "joined_mounts": ",".join(mounts), "image": image.enroot_address if self.name == "slurm" else image.name,

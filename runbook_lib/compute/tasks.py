@@ -7,7 +7,7 @@ come from the image; another machine would resolve, build and lock different pac
 import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, Literal
 
@@ -26,17 +26,16 @@ Values = Mapping[str, str | bool | Sequence[str]]
 class WorkStep:
     """One command of a task, run on the host or in the container.
 
-    ``reason`` is one or more sentences; ``env`` has pairs of a name and a value.  A step that needs a ``terminal`` is
-    only shown.
+    ``reason`` is one or more sentences; ``env`` has variables by name.  A step that needs a ``terminal`` is only shown.
     """
 
     title: str
     command: tuple[str, ...]
-    place: Literal["host", "container"]
-    reason: str
+    place: Literal["host", "container"] = "host"
+    reason: str = ""
     gpus: bool = False
     terminal: bool = False
-    env: tuple[tuple[str, str], ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def line(self) -> str:
@@ -76,7 +75,7 @@ def plan_task(name: str, values: Values) -> TaskPlan:
 def make_step(name: str, values: Values) -> WorkStep:
     """Return a step of the table with its placeholders replaced."""
     row = TABLE["steps"][name]
-    env = tuple((variable, value.format_map(values)) for variable, value in row.get("env", {}).items())
+    env = {variable: value.format_map(values) for variable, value in row.get("env", {}).items()}
     title, reason = (row[key].format_map(values) for key in ("title", "reason"))
     gpus, terminal = row.get("gpus", False), row.get("terminal", False)
     return WorkStep(title, expand(row["command"], values), row["place"], reason, gpus, terminal, env)

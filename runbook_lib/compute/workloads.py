@@ -69,10 +69,7 @@ class Workload:
 
     def command(self, **values: str) -> str:
         """Return the script with the row's values and these in it.  Raises CannotTell for a field without a value."""
-        known = {
-            "n_repeat": "1", "model": self.model, "test_case": self.case, "nodes": str(self.nodes),
-            "environment": self.environment, "platforms": self.platform, **self.values, **values,
-        }  # fmt: skip
+        known = {"n_repeat": "1", "nodes": str(self.nodes), "test_case": self.case, **self.values, **values}
 
         def fill(match: re.Match[str]) -> str:
             if match[0] in ("{{", "}}"):

@@ -9,7 +9,7 @@ from runbook_lib.bisect.overlays import Overlay
 from runbook_lib.bisect.places import LocalPlace, SlurmPlace, judge, parse
 from runbook_lib.bisect.search import Point, Trial
 from runbook_lib.compute.slurm.client import QueuedJob, Slurm
-from runbook_lib.compute.slurm.jobs import job_name
+from runbook_lib.compute.slurm.jobs import SlurmJob
 from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.workloads import Workload
@@ -62,6 +62,9 @@ def test_the_time_limit_of_a_run_is_not_that_of_its_command(tmp_path: Path) -> N
     assert place.finish(run, None).reason == "it took longer than 30 minutes"
 
 
+JOB = SelectedTest(Workload("r", "bisect", "a", "dev", "any", (), 1, 2, 60, "true"))
+
+
 class OneJob(Slurm):
     """Slurm whose only job is in a state."""
 
@@ -74,7 +77,7 @@ class OneJob(Slurm):
         return 7
 
     def queue(self) -> tuple[QueuedJob, ...]:
-        return (QueuedJob(job_name(self.folder), 7, self.state),) if self.submitted else ()
+        return (QueuedJob(SlurmJob(JOB, self.folder).name, 7, self.state),) if self.submitted else ()
 
 
 @pytest.mark.parametrize(
@@ -95,8 +98,7 @@ def test_the_end_of_a_job(tmp_path: Path, state: str, log: str, ended: str, prob
     for name, text in {"node-0.out.log": log, "ended": ended}.items():
         (folder / name).write_text(text)
     slurm = OneJob(folder, state)
-    test = SelectedTest(Workload("r", "bisect", "a", "dev", "any", (), 1, 2, 60, "true"))
-    place = SlurmPlace(request, tmp_path, slurm, test)
+    place = SlurmPlace(request, tmp_path, slurm, JOB)
     run = Trial(Point("26.05-py3"), number=1, image="registry.example/a:26.05-py3")
     for _ in range(2):
         assert place.finish(run, None).reason == problem

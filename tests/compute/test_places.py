@@ -68,7 +68,7 @@ SYNC = make_step("sync-once", {**place("slurm").values, "locked": (), "sync_opti
             "--nodes=1", "UV_PROJECT_ENVIRONMENT=/opt/megatron-lm/.venv"], "--gpus"),  # not twice in one shared tree
         ({"checkout": "/c", "cache": "", "also": ("/g/.git",)}, LOCK, ["--volume=/g/.git:/g/.git"], "--volume=/u"),
         ({"repository": ML_CONTAINERS}, LOCK, ["--workdir=/opt/ml-containers"], "--tty"),
-        ({"name": "here"}, WorkStep("x", ("bash",), "container", "Why.", env=(("A", "b c"),)), ["env", "A=b c"], "-"),
+        ({"name": "here"}, WorkStep("x", ("bash",), "container", "Why.", env={"A": "b c"}), ["env", "A=b c"], "-"),
         ({"name": "here"}, LOCK, ["uv", "lock"], "-"),
         ({"name": "slurm", "image": "/s/b.sqsh"}, COMMIT, ["git", "commit"], "-"),
     ],
@@ -111,8 +111,12 @@ def test_an_image_that_a_place_cannot_run_is_refused() -> None:
         ({"NVIDIA_PYTORCH_VERSION": "26.04"}, (), "$NVIDIA_PYTORCH_VERSION"),
     ],
 )
-def test_signs_of_a_container(env: dict[str, str], files: tuple[str, ...], sign: str) -> None:
-    assert container_sign(env, lambda path: path in files) == sign
+def test_signs_of_a_container(
+    monkeypatch: pytest.MonkeyPatch, env: dict[str, str], files: tuple[str, ...], sign: str
+) -> None:
+    monkeypatch.setattr(os, "environ", env)
+    monkeypatch.setattr(os.path, "exists", lambda path: path in files)
+    assert container_sign() == sign
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_what_the_repository_and_the_machine_lack_is_a_warning(alone: World) -> 
     assert alone.plan(tag="").warnings == ()
     alone.checkout.git("branch", f"bump/main/dev-{TAG}")
     assert alone.plan().warnings == ()
-    missing = alone.plan(image="/no/a.sqsh", mounts=(("/no/data", "/data"), ("/tmp", "/x"))).warnings
+    missing = alone.plan(image="/no/a.sqsh", mounts=["/no/data:/data", "/tmp:/x"]).warnings
     assert [warning.split()[0] for warning in missing] == ["/no/a.sqsh", "/no/data"]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runbook_lib.compute.slurm import selection
-from runbook_lib.compute.slurm.jobs import job_files
+from runbook_lib.compute.slurm.jobs import SlurmJob, job_files
 from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.workloads import Workload
@@ -48,7 +48,7 @@ def rendered(prepared: list[SelectedTest]) -> dict[str, tuple[str, str, str]]:
     made = {}
     for entry in prepared:
         folder, tree = Path("/shared/results", entry.test.name, "1"), Path("/shared/results/tree.tar")
-        batch, task, script = job_files(entry, SITE, folder, tree).values()
+        batch, task, script = job_files(SlurmJob(entry, folder), SITE, tree).values()
         made[entry.test.name] = (batch, task, script)
     return made
 

@@ -71,8 +71,9 @@ class SlurmJob:
 
     @property
     def name(self) -> str:
-        """What Slurm calls it.  Slurm reuses job IDs, but no name."""
-        return job_name(self.folder)
+        """What Slurm calls it, unique among all folders.  Slurm reuses job IDs, but no name."""
+        digits = hashlib.sha256(str(self.folder).encode()).hexdigest()[:8]
+        return f"runbook-{self.folder.parent.name[:100]}-{digits}"
 
     @property
     def code(self) -> int | None:
@@ -109,20 +110,14 @@ def number_in(path: Path) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def job_name(folder: Path) -> str:
-    """Return the name of the job whose results are in a folder, unique among all folders."""
-    return f"runbook-{folder.parent.name[:100]}-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
-
-
-def job_files(entry: SelectedTest, site: Site, folder: Path, tree: Path) -> dict[Path, str]:
+def job_files(job: SlurmJob, site: Site, tree: Path) -> dict[Path, str]:
     """Return the files of a test's job, by path, the batch file first.
 
-    ``folder`` is for its results, ``tree`` the archive of the tested commit.  Raises
-    CannotTell for a field of the recipe's script without a value.
+    ``tree`` is the archive of the tested commit.  Raises CannotTell for a field of the recipe's script without a value.
     """
-    test, session = entry.test, site.session
+    test, connections, folder, session = job.entry.test, job.entry.connections, job.folder, site.session
     directives = {
-        "job-name": job_name(folder), "nodes": str(test.nodes), "ntasks-per-node": "1",
+        "job-name": job.name, "nodes": str(test.nodes), "ntasks-per-node": "1",
         "gpus-per-node": str(test.gpus) if site.gpus else "", "time": _time(test.time_limit),
         "partition": session.partition, "account": session.account, "output": f"{folder}/job.log",
         "signal": "USR1@60",  # each Python process prints its stacks before the time limit (task.sh)
@@ -134,7 +129,7 @@ def job_files(entry: SelectedTest, site: Site, folder: Path, tree: Path) -> dict
     lines = "\n".join(f"#SBATCH {option}" for option in (*options, *site.options))
     srun = shlex.join([*_container(site, tree), "bash"])
     batch = _fill("job.sh", DIRECTIVES=lines, GPUS=str(test.gpus), FOLDER=shlex.quote(str(folder)), SRUN=srun)
-    variable = f"unset {VARIABLE}" if entry.connections is None else f"export {VARIABLE}={entry.connections}"
+    variable = f"unset {VARIABLE}" if connections is None else f"export {VARIABLE}={connections}"
     task = _fill(
         "task.sh", TEST=" ".join(f"{test}, from {test.recipe}".split()),
         CONNECTIONS=variable, FOLDER=shlex.quote(str(folder)), TREE=shlex.quote(str(tree)), INSIDE=INSIDE,
@@ -145,7 +140,7 @@ def job_files(entry: SelectedTest, site: Site, folder: Path, tree: Path) -> dict
 
 def _container(site: Site, tree: Path) -> list[str]:
     """Return the options of Pyxis.  Recipes' scripts delete files of the home, so it is not mounted."""
-    mounts = ",".join(":".join(mount) for mount in ((str(tree.parent), str(tree.parent)), *site.mounts))
+    mounts = ",".join([f"{tree.parent}:{tree.parent}", *site.mounts])
     return [
         f"--container-image={site.image}", f"--container-mounts={mounts}", "--container-writable",
         "--no-container-mount-home",

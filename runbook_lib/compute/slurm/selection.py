@@ -140,7 +140,7 @@ def _unmounted(test: Workload, config: str | None, site: Site) -> str:
     """
     text = f"{test.script}\n{config}"
     used = [folder for folder in (_DATA, *(_SHARED_BY_NODES if test.nodes > 1 else ())) if folder in text]
-    present = [f"{mount[1].rstrip('/')}/" for mount in site.mounts]
+    present = [f"{mount.split(':')[1].rstrip('/')}/" for mount in site.mounts]
     missing = [it for it in used if not any(f"{it}/".startswith(path) or path.startswith(f"{it}/") for path in present)]
     if not missing:
         return ""

@@ -4,7 +4,7 @@
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ SCHEMA = "site.schema.json"
 class Session:
     """What a command inside the image gets; empty: the default of Slurm, or of uv.
 
-    ``time`` is ``hours:minutes:seconds``, ``cache`` the folder of uv's cache, ``env`` pairs of a name and a value.
+    ``time`` is ``hours:minutes:seconds``, ``cache`` the folder of uv's cache, ``env`` variables by name.
     ``region`` is that of the VPC from which Alibaba's image is pulled, empty for the public registry.
     """
 
@@ -32,7 +32,7 @@ class Session:
     partition: str = ""
     time: str = ""
     cache: str = ""
-    env: tuple[tuple[str, str], ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
     region: str = ""
 
     @property
@@ -46,7 +46,7 @@ class Session:
 class Site:
     """A cluster of one platform.  Paths are absolute and shared between the nodes.
 
-    ``mounts`` have a path outside, one inside the container, and optionally ``ro``.  ``gpus`` is False if the
+    ``mounts`` are ``outside:inside``, optionally with ``:ro`` at the end.  ``gpus`` is False if the
     cluster allocates complete nodes and has no GPU resources.  Tests whose recipe names fewer GPUs per node get
     ``least_gpus``, because CI's own runners provide all of theirs.  ``options`` are further options of ``sbatch``.
     With ``early`` a test ends as soon as its golden values are complete.  ``session`` is for work inside the image,
@@ -56,10 +56,10 @@ class Site:
 
     results: str = ""
     image: str = ""
-    mounts: tuple[tuple[str, ...], ...] = ()
+    mounts: Sequence[str] = ()
     gpus: bool = True
     least_gpus: int = 0
-    options: tuple[str, ...] = ()
+    options: Sequence[str] = ()
     platform: str = "dgx_h100"
     early: bool = False
     session: Session = field(default_factory=Session)
@@ -95,15 +95,10 @@ def parse(text: str, origin: str) -> Site:
     values: dict[str, Any] = {key.replace("-", "_"): value for key, value in listed.items() if value is not None}
     image = values.get("image", "")
     if image and not image.startswith("/") and "#" not in image:  # Pyxis would pull it from Docker Hub
-        image = WorkImage.parse(image).enroot_address
+        values["image"] = WorkImage.parse(image).enroot_address
     for name in ("results", "cache"):
         values[name] = os.path.expanduser(values.get(name, "").rstrip("/"))
-    values |= {
-        "image": image, "options": tuple(values.get("options", ())), "env": tuple(values.get("env", {}).items()),
-        "mounts": tuple(tuple(mount.split(":")) for mount in values.get("mounts", ())),
-    }  # fmt: skip
-    values["session"] = Session(**_of(Session, values))
-    return Site(**_of(Site, values))
+    return Site(**_of(Site, values), session=Session(**_of(Session, values)))
 
 
 def _of(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -88,7 +88,7 @@ class SlurmFacts:
 
     def texts(self, job: SlurmJob) -> Mapping[Path, str]:
         """Return the texts of a job's files."""
-        return job_files(job.entry, self.site, job.folder, self.tree)
+        return job_files(job, self.site, self.tree)
 
     def show(self) -> display.View:
         """Show the site, and the new jobs with the files of the first."""
@@ -158,8 +158,8 @@ def _with_jobs(facts: SlurmFacts, new: Sequence[SelectedTest]) -> SlurmFacts:
             tests[test.name] = replace(entry, obstacle=f"{refusal} {_ADVICE}")
         else:
             planned.append(job)
-    used = [path for path in (facts.site.image, *(mount[0] for mount in facts.site.mounts)) if path.startswith("/")]
-    missing = [path for path in used if not Path(path).exists()]
+    used = [facts.site.image, *(mount.partition(":")[0] for mount in facts.site.mounts)]
+    missing = [path for path in used if path.startswith("/") and not Path(path).exists()]
     warnings = [f"{path} does not exist on this machine; the nodes need it." for path in missing]
     facts = replace(facts, tests=tuple(tests.values()), new=planned, warnings=(*facts.warnings, *warnings))
     if not planned:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runbook_lib.compute.slurm.jobs import BATCH, job_files, job_name
+from runbook_lib.compute.slurm.jobs import BATCH, SlurmJob, job_files
 from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Session, Site
 from runbook_lib.compute.workloads import Workload
@@ -27,7 +27,7 @@ def workload(
 
 def rendered(test: Workload, site: Site = SITE, connections: int | None = None) -> list[str]:
     """The texts of the batch file, of the task and of the script."""
-    files = job_files(SelectedTest(test, connections), site, FOLDER, TREE)
+    files = job_files(SlurmJob(SelectedTest(test, connections), FOLDER), site, TREE)
     assert list(files) == [FOLDER / BATCH, FOLDER / "task.sh", FOLDER / "script.sh"]
     return list(files.values())
 
@@ -39,12 +39,14 @@ def directives(batch: str) -> dict[str, str]:
 
 def test_a_test_gets_the_resources_in_its_recipe() -> None:
     batch, *_ = rendered(workload(nodes=2, gpus=4, seconds=5400))
+    folders = (FOLDER, FOLDER.with_name("2"), Path("/other/gpt-a/1"))
+    names = [SlurmJob(SelectedTest(workload()), folder).name for folder in folders]
     assert directives(batch) == {
-        "job-name": job_name(FOLDER), "nodes": "2", "ntasks-per-node": "1", "gpus-per-node": "4", "time": "01:30:00",
+        "job-name": names[0], "nodes": "2", "ntasks-per-node": "1", "gpus-per-node": "4", "time": "01:30:00",
         "output": f"{FOLDER}/job.log", "signal": "USR1@60", "exclusive": "", "no-requeue": "",
     }  # fmt: skip
     assert "GPUS_PER_NODE=4\n" in batch
-    assert len({job_name(FOLDER), job_name(FOLDER.with_name("2")), job_name(Path("/other/gpt-a/1"))}) == 3
+    assert len(set(names)) == 3
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,7 @@ def test_the_files_of_a_test() -> None:
 
 
 def test_a_container_sees_a_copy_of_the_checkout_and_never_the_home() -> None:
-    site = replace(SITE, mounts=(("/data", "/mnt/artifacts", "ro"),))
+    site = replace(SITE, mounts=["/data:/mnt/artifacts:ro"])
     batch, task, _ = rendered(workload(script="cd /opt/megatron-lm"), site)
     assert "--container-image=/images/mcore.sqsh" in batch
     mounts = "/shared/results/c:/shared/results/c,/data:/mnt/artifacts:ro"

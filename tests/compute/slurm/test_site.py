@@ -31,8 +31,8 @@ TEST = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 2, 8, 3600, "true")
 def test_an_empty_file_is_an_empty_site_and_a_complete_one_is_read() -> None:
     assert parse("", "s") == parse("# nothing\n", "s") == Site()
     assert parse(FILE, "s") == Site(
-        "/lustre/me", "/images/mcore.sqsh", (("/data", "/mnt/artifacts"), ("/models", "/models", "ro")), False, 8,
-        ("--qos=high", "--gpus-per-node=h100:8"), "dgx_gb200", True, Session(1, 8, "me", "batch"),
+        "/lustre/me", "/images/mcore.sqsh", ["/data:/mnt/artifacts", "/models:/models:ro"], False, 8,
+        ["--qos=high", "--gpus-per-node=h100:8"], "dgx_gb200", True, Session(1, 8, "me", "batch"),
     )  # fmt: skip
     assert parse("image: 'nvcr.io/nvidia/nemo:26.06'", "s").image == "nvcr.io#nvidia/nemo:26.06"
 
@@ -67,14 +67,14 @@ def test_an_invalid_file_is_explained(text: str, says: str) -> None:
     ("site", "script", "settings", "nodes", "lacks"),
     [
         ({}, "cd /opt/megatron-lm", "--load: /mnt/artifacts/x", 1, "/mnt/artifacts,"),
-        ({"mounts": (("/d", "/mnt/artifacts"),)}, "DATA=/mnt/artifacts/", "", 1, ""),
-        ({"mounts": (("/d", "/mnt/", "ro"),)}, "DATA=/mnt/artifacts/", "", 1, ""),
-        ({"mounts": (("/d", "/mnt/artifacts/text"),)}, "DATA=/mnt/artifacts/", "", 1, ""),
-        ({"mounts": (("/d", "/mnt/art"),)}, "DATA=/mnt/artifacts/x", "", 1, "/mnt/artifacts,"),
+        ({"mounts": ["/d:/mnt/artifacts"]}, "DATA=/mnt/artifacts/", "", 1, ""),
+        ({"mounts": ["/d:/mnt/:ro"]}, "DATA=/mnt/artifacts/", "", 1, ""),
+        ({"mounts": ["/d:/mnt/artifacts/text"]}, "DATA=/mnt/artifacts/", "", 1, ""),
+        ({"mounts": ["/d:/mnt/art"]}, "DATA=/mnt/artifacts/x", "", 1, "/mnt/artifacts,"),
         # A node creates the folder of a cache for itself; two nodes must share it.
         ({}, "DATA_CACHE_PATH=/lustre/fsw/a/cache/", "", 1, ""),
         ({}, "DATA_CACHE_PATH=/lustre/fsw/a/cache/", "", 2, "/lustre/fsw,"),
-        ({"mounts": (("/l", "/lustre"),)}, "DATA_CACHE_PATH=/lustre/fsw/a/cache/", "", 2, ""),
+        ({"mounts": ["/l:/lustre"]}, "DATA_CACHE_PATH=/lustre/fsw/a/cache/", "", 2, ""),
     ],
 )
 def test_folders_missing_from_a_container_are_named(
