@@ -85,54 +85,48 @@ def plan_overlays(changes: Iterable[Component], named: Mapping[str, str]) -> tup
         {"name": name, "wheel": {"any": f"{name}=={{version}}"}, "module": name.replace("-", "_")}
         for name in named if name not in known
     ]  # fmt: skip
-    overlays, suspects = {}, []
+    overlays, reasons = dict[str, Overlay](), dict[Component, str]()
     for row in (*_TABLE, *packages):
         component = components.pop(row.get("component", ""), None)
         if row["name"] in named:
             component = Component(row["name"], named[row["name"]], component.new if component else "")
         if component is None or component.old == component.new:
             continue
-        if reason := _obstacle(row, component, cuda):
-            suspects.append(_suspect(component, reason))
+        overlay = _overlay(row, component, cuda)
+        if isinstance(overlay, Overlay):
+            overlays[overlay.name] = overlay
         else:
-            overlays[row["name"]] = _overlay(row, component, _major(cuda.new))
-    left = [component for component in components.values() if component.old != component.new]
-    return overlays, suspects + [_suspect(component, "it cannot be swapped") for component in left]
+            reasons[component] = overlay
+    reasons |= {it: "it cannot be swapped" for it in components.values() if it.old != it.new}
+    return overlays, [f"{it.name} {it.old or '?'} → {it.new or '?'}: {reason}" for it, reason in reasons.items()]
 
 
-def _suspect(component: Component, reason: str) -> str:
-    return f"{component.name} {component.old or '?'} → {component.new or '?'}: {reason}"
-
-
-def _obstacle(row: Mapping[str, Any], component: Component, cuda: Component) -> str:
-    """Return why a component cannot be swapped; empty if it can."""
+def _overlay(row: Mapping[str, Any], component: Component, cuda: Component) -> Overlay | str:
+    """Return the overlay that a row of the table describes, or why the component cannot be swapped."""
     if not component.old:
         return "the old image does not name its version"
-    if row.get("same_cuda") and _major(cuda.old) != _major(cuda.new):
+    major = _major(cuda.new)
+    if row.get("same_cuda") and _major(cuda.old) != major:
         return "its library is different for each major version of CUDA"
     old, new = (version_numbers(version)[: row.get("numbers", 0)] for version in (component.old, component.new))
     if old and old == new:
         return "in the container the old version would report the same as the new one"
-    if "any" not in row["wheel"] and _major(cuda.new) not in row["wheel"]:
+    wheel = row["wheel"].get(major) or row["wheel"].get("any")
+    if wheel is None:
         return f"no wheel is known for CUDA {cuda.new or 'of this image'}"
-    return ""
-
-
-def _major(version: str) -> str:
-    return str(next(iter(version_numbers(version)), ""))
-
-
-def _overlay(row: Mapping[str, Any], component: Component, cuda: str) -> Overlay:
-    wheel = row["wheel"].get(cuda) or row["wheel"]["any"]
-    numbers = list(map(str, version_numbers(component.old)))
-    values = {"version": component.old, "release": ".".join(numbers), "minor": ".".join(numbers[:2])}
-    requirement = re.sub(r"\{(version|release|minor)\}", lambda match: values[match[1]], wheel)
+    parts = list(map(str, version_numbers(component.old)))
+    values = {"version": component.old, "release": ".".join(parts), "minor": ".".join(parts[:2])}
     module = row.get("module", "")
-    report = row.get("report", _MODULE_VERSION).replace("{cuda}", cuda).replace("{module}", module)
+    report = row.get("report", _MODULE_VERSION).replace("{cuda}", major).replace("{module}", module)
+    requirement = re.sub(r"\{(version|release|minor)\}", lambda match: values[match[1]], wheel)
     return Overlay(
         row["name"], component.old, component.new, requirement, report, row.get("numbers", 0), module,
         tuple(row.get("variables", ())),
     )  # fmt: skip
+
+
+def _major(version: str) -> str:
+    return str(next(iter(version_numbers(version)), ""))
 
 
 def script(overlay: Overlay | None, folder: Path) -> str:

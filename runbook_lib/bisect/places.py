@@ -177,10 +177,7 @@ class LocalPlace(_Place):
         process.wait()
         with open(folder / "lock", "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # held by the run until it has ended
-        status = jobs.number_in(folder / "ended")
         problem = f"it took longer than {minutes} minutes" if (folder / "timeout").exists() else ""
-        if status is None:
-            problem = "it was killed before it could report its exit status"
         return judge(self.request, run, overlay, folder, problem)
 
 
@@ -214,8 +211,7 @@ class SlurmPlace(_Place):
         (job,) = jobs.follow(self.slurm, [job])
         if not job.over:
             raise Unreachable(f"Job {job.id} is still {job.word}.", "Run the same command again to continue.")
-        is_ended = job.state in ("COMPLETED", "FAILED") and job.code is not None  # else its node may have failed
-        problem = "" if is_ended else f"Slurm reports {job.word} for job {job.id}"
+        problem = "" if job.state in ("COMPLETED", "FAILED") else f"Slurm reports {job.word} for job {job.id}"
         if job.state == "TIMEOUT":
             problem = f"it took longer than {self.request.minutes} minutes"
         return judge(self.request, run, overlay, folder, problem)
@@ -238,6 +234,8 @@ def judge(request: BisectRequest, run: Trial, overlay: Overlay | None, folder: P
     status, output = jobs.number_in(folder / "ended"), jobs.last_lines(folder / "node-0.out.log", _MAX_OUTPUT)
     error = " ".join(jobs.last_lines(folder / "node-0.err.log")[-1:])[:200]
     nodes = [line.removeprefix(overlays.STARTED).strip() for line in output if line.startswith(overlays.STARTED)]
+    if status is None and not problem:
+        problem = "it was killed before it could report its exit status"
     if not (problem or nodes) and (not request.here or "{overlay}" in request.subject):
         problem = f"the container was not started (exit status {status}): {error}"
     run = replace(run, node="".join(nodes[:1])[:80])

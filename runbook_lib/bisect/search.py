@@ -12,7 +12,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Literal
 
 import numpy as np
@@ -189,9 +189,10 @@ def _find_step(data: _Data) -> Point | Conclusion:
     """Weigh each pair of neighbouring tags as the place of the change, from the runs of plain tags."""
     tags = data.problem.tags
     points = [Point(tag) for tag in tags]
-    steps = []
-    for number in range(1, len(tags)):
-        steps.append(_Hypothesis(tags[number - 1 : number + 1], frozenset(points[:number]), 1 / (len(tags) - 1)))
+    steps = [
+        _Hypothesis(pair, frozenset(points[:number]), 1 / (len(tags) - 1))
+        for number, pair in enumerate(pairwise(tags), 1)
+    ]  # fmt: skip
     belief = data.believe(steps, points)
     if belief.probability < CERTAIN:
         return _next_point(data, belief, points, points[0], points[-1])

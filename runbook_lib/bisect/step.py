@@ -116,10 +116,7 @@ class SearchFacts:
         shown += display.table([{"tag": tag, "image": image} for tag, image in ledger.images.items()])
         if isinstance(following, Conclusion):
             return shown + display.note("The search is over: no more runs are needed.")
-        if overlay := self.overlay_of(following):
-            columns = {"component": "name", "old": "old", "new": "new", "put_in": "requirement"}
-            shown += display.table(display.rows([overlay], **columns))
-        command = self.place.command(following, overlay)
+        command = self.place.command(following, self.overlay_of(following))
         return shown + display.code(command, title=f"Run {following.number}: {following.point}")
 
 

@@ -86,7 +86,7 @@ class OneJob(Slurm):
         ("COMPLETED", "runbook-started: n1\n", "0", ""),
         ("FAILED", "runbook-started: n1\n", "3", ""),
         ("FAILED", "", "125", "the container was not started (exit status 125): "),
-        ("FAILED", "runbook-started: n1\n", "", "Slurm reports failed for job 7"),
+        ("FAILED", "runbook-started: n1\n", "", "it was killed before it could report its exit status"),
         ("TIMEOUT", "runbook-started: n1\n", "", "it took longer than 30 minutes"),
         ("NODE_FAIL", "runbook-started: n1\n", "", "Slurm reports node fail for job 7"),
     ],

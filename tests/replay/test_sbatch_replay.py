@@ -18,7 +18,7 @@ from runbook_lib.world.git.checkout import Checkout
 
 pytestmark = pytest.mark.replay
 
-SITE = Site("/shared/results", "/shared/mcore.sqsh", (("/shared/data", "/mnt/artifacts", "ro"),))
+SITE = Site("/shared/results", "/shared/mcore.sqsh", ["/shared/data:/mnt/artifacts:ro"])
 #: Main on 2026-08-22, which the facts below are of.
 MAIN = "d98e8a64dd"
 
