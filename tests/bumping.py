@@ -119,7 +119,7 @@ class World:
     def online(self, token: str = "practice-token") -> GitHub:
         """The real client, with this token."""
         env = {"GITHUB_TOKEN": token, "GITHUB_API_URL": self.served.url}
-        return self.undo.enter_context(GitHub(REPOSITORY, env))
+        return GitHub(REPOSITORY, env)
 
     @property
     def records(self) -> Path:

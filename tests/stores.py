@@ -4,7 +4,7 @@ import io
 import re
 import threading
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,11 +18,9 @@ TOKEN = "secret-of-the-forge"
 AUTH = {"Authorization": f"Bearer {TOKEN}"}
 
 
-def remote(
-    url: str, transport: httpx.BaseTransport | None = None, sleep: Callable[[float], object] = lambda _: None
-) -> RemoteFile:
+def remote(url: str, transport: httpx.BaseTransport | None = None) -> RemoteFile:
     """Return a file of the forge, for which it wants a token."""
-    return RemoteFile(Client(httpx.URL(url), 2**16, transport=transport, sleep=sleep), httpx.URL(url), AUTH)
+    return RemoteFile(Client(httpx.URL(url), 2**16, transport), httpx.URL(url), AUTH)
 
 
 @dataclass

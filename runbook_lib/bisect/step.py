@@ -143,15 +143,15 @@ def read_search(branch: BumpBranch, request: BisectRequest) -> SearchFacts:
 def _begin(path: Path, branch: BumpBranch, request: BisectRequest) -> RunLedger:
     """Return an empty ledger with each image from good to bad, and its versions."""
     sites, images = branch.bump.repository.sites, {}
-    with branch.services.registry(ImageRef.parse(f"{sites.image}:{request.bad}")) as registry:
-        for tag in reversed(sites.family.listed(registry.tags())):
-            is_between = not tag < request.good and not request.bad < tag
-            is_alike = tag.edition == request.good.edition and tag.kind != "candidate"
-            if is_between and is_alike and (image := registry.image(str(tag))):
-                images[str(tag)] = image
-        for end in map(str, (request.good, request.bad)):
-            if end not in images:
-                raise Refused(f"{registry.name} has no tag {end}. List its tags: runbook image list.")
+    registry = branch.services.registry(ImageRef.parse(f"{sites.image}:{request.bad}"))
+    for tag in reversed(sites.family.listed(registry.tags())):
+        is_between = not tag < request.good and not request.bad < tag
+        is_alike = tag.edition == request.good.edition and tag.kind != "candidate"
+        if is_between and is_alike and (image := registry.image(str(tag))):
+            images[str(tag)] = image
+    for end in map(str, (request.good, request.bad)):
+        if end not in images:
+            raise Refused(f"{registry.name} has no tag {end}. List its tags: runbook image list.")
     platforms = sorted(set.intersection(*(set(image.platforms) for image in images.values())))
     if not platforms:
         raise CannotTell(f"The images from {request.good} to {request.bad} have no platform in common.")

@@ -134,8 +134,8 @@ def _plan_bump(branch: BumpBranch) -> PlannedBump:
     plan, base_plan = plan_commit(branch, branch.start), plan_commit(branch, branch.base_commit)
     _refuse_earlier_bump(branch, base_plan)
     base_tag = _base_tag(bump, base_plan)
-    connection = branch.services.registry(ImageRef.parse(f"{sites.image}:{bump.tag}"))
-    with connection as registry, ThreadPoolExecutor(1) as pool:  # in parallel, because a distant registry is slow
+    registry = branch.services.registry(ImageRef.parse(f"{sites.image}:{bump.tag}"))
+    with ThreadPoolExecutor(1) as pool:  # in parallel, because a distant registry is slow
         old_image = pool.submit(_base_image, registry, base_tag)
         needed: Collection[str] = plan.platforms
         if not needed and (pinned := old_image.result()):
@@ -172,8 +172,7 @@ def _digest(services: Services, bump: Bump) -> str:
     Raises RunbookError if it is unknown.
     """
     reference = ImageRef.parse(f"{bump.repository.sites.image}:{bump.tag}")
-    with services.registry(reference) as registry:
-        image = registry.image(str(bump.tag))
+    image = services.registry(reference).image(str(bump.tag))
     if image is None:
         raise CannotTell(
             f"The pins include a digest, but the registry has no image {reference}, so there is no new "

@@ -73,8 +73,8 @@ def _watch_image(checkout: Checkout, bump: Bump, pinned: PinnedImage, services: 
     if len(tags) > 1:
         sentence = f"The pins do not agree ({current}): `runbook check` lists them. Fix or bump them by hand."
         return WatchResult("needs a person", sentence)
-    with services.registry(ImageRef.parse(f"{pinned.name}:{current}")) as registry:
-        newer = pinned.family.newer_releases(pinned.family.read(current), registry.tags())
+    registry = services.registry(ImageRef.parse(f"{pinned.name}:{current}"))
+    newer = pinned.family.newer_releases(pinned.family.read(current), registry.tags())
     github = services.forge(checkout.repository(), required=bump.publish) if newer else None
     held: list[str] = []
     for tag in newer:

@@ -29,8 +29,7 @@ def list_tags(name: str) -> Answer:
     Exit status: 0 found, 1 none found, 2 cannot tell.
     """
     ref = ImageRef.parse(name)
-    with ONLINE.registry(ref) as registry:
-        names = registry.tags()
+    names = ONLINE.registry(ref).tags()
     tags = (family_of(ref) or OTHER).listed(names)
     unreadable = len(names) - len(tags)
     remarks = [f"Left out: {unreadable} in another format."] if unreadable else []

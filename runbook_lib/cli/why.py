@@ -51,8 +51,8 @@ def _failures(place: str, workflow: str) -> Sequence[Failure]:
         practice = open_world().forge()
         return failed_jobs.causes(practice, ci_runs.find_run(practice, place, workflow))
     repository = address["repository"] if address else Checkout.open(".").repository()
-    with GitHub(repository) as github:
-        return failed_jobs.causes(github, ci_runs.find_run(github, place, workflow))
+    github = GitHub(repository)
+    return failed_jobs.causes(github, ci_runs.find_run(github, place, workflow))
 
 
 def _document(failure: Failure, seen: str) -> dict[str, Any]:

@@ -181,8 +181,7 @@ def _show(facts: ImageFacts) -> display.View:
 def _base_image(services: Services, build: BuildPlan, warnings: list[str]) -> Image | None:
     """Return the registry's description of the base image, or add a warning that it is unknown."""
     try:
-        with services.registry(build.base) as registry:
-            image = registry.image(build.base.digest or build.base.tag or "latest")
+        image = services.registry(build.base).image(build.base.digest or build.base.tag or "latest")
     except RunbookError as error:
         warnings.append(f"The versions in {build.base} are unknown: {error}")
         return None

@@ -130,7 +130,7 @@ class RunTarget:
         return names, " ".join(dict.fromkeys(notes))
 
     def _tags(self, image: PinnedImage) -> list[str]:
-        with self.services.registry(ImageRef.parse(image.name)) as registry:
-            releases = [tag for tag in image.family.listed(registry.tags()) if tag.kind == "release"]
+        listed = image.family.listed(self.services.registry(ImageRef.parse(image.name)).tags())
+        releases = [tag for tag in listed if tag.kind == "release"]
         prefix = f"{image.short}:" if image.short else ""
         return [f"{prefix}{tag}" for tag in releases[:_TAGS]]

@@ -42,8 +42,6 @@ class PracticeForge(PracticeRuns):
                         base = self.home.find(f"{tip}^") or tip
                         self._queue("main", number, tip, base, self.clock() - 3600 * hours)
 
-    def close(self) -> None: ...
-
     def public(self, value: T) -> T:
         text = json.dumps(Redactor(os.environ).data(value), ensure_ascii=False)
         public: T = json.loads(text.encode("utf-8", "replace"))

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 from runbook_lib.images.reference import Image, ImageRef, PlatformImage
 from runbook_lib.practice.store import scripted
@@ -32,11 +32,6 @@ class PracticeRegistry:
         self.name = ref.name
         offered = scripted("images") if ref.repository == REPOSITORY else {}
         self._images = {f"{month}-py3": image_of(month, versions) for month, versions in offered.items()}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
 
     def image(self, reference: str) -> Image | None:
         by_digest = {image.digest: image for image in self._images.values()}

@@ -8,7 +8,7 @@ import httpx
 
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.world.replies import items_of, one_line, parse_json
-from runbook_lib.world.transport.http import Client, NoReply, RemoteFile, is_temporary, pause_sentence
+from runbook_lib.world.transport.http import Client, NoReply, RemoteFile
 
 LARGEST = 16 * 2**20  # bytes of a reply; a page of a hundred pull requests with the longest texts has 7 MB
 LARGEST_LISTING = 64 * 2**20  # bytes of all pages; a thousand open pull requests have 25 MB, five thousand jobs 40 MB
@@ -33,18 +33,13 @@ class Api:
     moved: str
 
     def __init__(
-        self, name: str, url: str, token: str, secret: Mapping[str, str], *,
-        transport: httpx.BaseTransport | None, sleep: Callable[[float], object] | None,
-    ) -> None:  # fmt: skip
+        self, name: str, url: str, token: str, secret: Mapping[str, str], transport: httpx.BaseTransport | None
+    ) -> None:
         """Prepare without sending anything.  Raises RunbookError if no connection can be set up."""
         self._name, self._url, self._token, self._secret = name, httpx.URL(url), token, secret
-        self._client = Client(self._url, LARGEST, transport=transport, sleep=sleep)
+        self._client = Client(self._url, LARGEST, transport)
         #: Of the last successful reply.
         self._headers = httpx.Headers()
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._client.close()
 
     def _address(self, path: str) -> httpx.URL:
         """Return the URL of a path."""
@@ -66,9 +61,12 @@ class Api:
         """Return a file, whose URL may redirect to a storage."""
         return RemoteFile(self._client, self._address(path), self._secret)
 
-    def _get(self, action: str, path: str, build: Callable[[Any], T], query: Query | None = None) -> T:
-        """Return one reply, built."""
-        return self._build(action, self._request(action, "GET", path, query=query), build)
+    def _ask(
+        self, action: str, path: str, build: Callable[[Any], T], method: str = "GET", *, content: Any = None,
+        query: Query | None = None,
+    ) -> T:  # fmt: skip
+        """Return the reply to one request, built."""
+        return self._build(action, self._request(action, method, path, content, query), build)
 
     def _list(
         self, action: str, path: str, build: Callable[[Any], T], key: str = "", query: Query | None = None
@@ -92,10 +90,6 @@ class Api:
                 raise Unreachable(f"{problem} did not send all pages in {LONGEST_LISTING:.0f} s.", "Try again later.")
         raise CannotTell(f"{problem} lists more than {MAX_PAGES * PER_PAGE}, which is more than this tool reads.")
 
-    def _send(self, action: str, method: str, path: str, fields: Any, build: Callable[[Any], T]) -> T:
-        """Change something; return the reply, built."""
-        return self._build(action, self._request(action, method, path, fields), build)
-
     def _problem(self, action: str) -> str:
         """Return the beginning of a message that ends with an error."""
         return f"Could not {action} in {self._name}: {self._url.host}"
@@ -105,27 +99,23 @@ class Api:
     ) -> httpx.Response:
         """Return a successful reply.  Raises RunbookError for any other, Unreachable if a later attempt may succeed."""
         parameters = {name: value for name, value in (query or {}).items() if value is not None}
-        problem, retry = self._problem(action), "Try again later."
+        problem, retry = self._problem(action), "Try again in a few minutes."
         if method != "GET":
-            retry = "The change may have been made anyway: run the step again, which checks first."
+            retry = "Run the step again later: it checks first, because the change may have been made."
         try:
             reply = self._reply(method, self._address(path).copy_merge_params(parameters), content)
         except NoReply as error:
-            raise Unreachable(f"{problem} cannot be reached: {error}.", retry) from error
-        status, message = reply.status_code, self._message(reply)
-        if status >= 500 or status == 408:
-            raise Unreachable(f"{problem} has an internal problem (HTTP {status}){message}.", retry)
-        if is_temporary(reply):
-            pause = pause_sentence(reply.headers) or " Try again in a few minutes."
-            raise Unreachable(f"{problem} limits the rate of requests (HTTP {status}){message}.{pause}")
-        if status >= 400:
-            raise self._refusal(problem, reply, message)
+            raise Unreachable(
+                f"{problem} gave no usable answer: {error}{self._message(error.response)}.", retry
+            ) from error
+        if reply.is_error:
+            raise self._refusal(problem, reply, self._message(reply))
         if reply.has_redirect_location:
             raise RunbookError(f"{problem} redirects to a different URL.", self.moved)
         # The reply to a deletion is empty, or contains the remaining items.
-        if not reply.is_success or not (reply.content or status == 204):
+        if not reply.is_success or not (reply.content or reply.status_code == 204):
             body = "an unexpected body" if reply.content else "no body"
-            raise Unreachable(f"{problem} answered HTTP {status} with {body}.", retry)
+            raise Unreachable(f"{problem} answered HTTP {reply.status_code} with {body}.", retry)
         self._headers = reply.headers
         return reply
 
@@ -148,12 +138,10 @@ class Api:
             kind, detail = type(error).__name__, one_line(str(error))
             raise CannotTell(f"{problem} sent a reply in an unexpected format ({kind}: {detail}).") from error
 
-    def _message(self, reply: httpx.Response) -> str:
+    def _message(self, reply: httpx.Response | None) -> str:
         """Return the service's own message about a refusal in parentheses, bounded and on one line, or nothing."""
-        if reply.status_code < 400:
-            return ""
         try:
-            document = parse_json(reply.content)
+            document = parse_json(reply.content) if reply else None
         except ValueError:
             return ""
         if not isinstance(document, dict):

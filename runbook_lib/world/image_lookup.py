@@ -35,13 +35,13 @@ def reference(text: str) -> ImageRef:
 def read(services: Services, text: str) -> Image:
     """Return the image in its registry.  Raises CannotTell if it is missing."""
     ref = reference(text)
-    with services.registry(ref) as registry:
-        image = registry.image(ref.digest or ref.tag or "latest")
-        if image is None:
-            family, advice = family_of(ref), "Correct the tag or the name."
-            if family and ref.tag and family.reads(ref.tag):
-                advice = newest(registry, family.read(ref.tag), family)
-            raise CannotTell(f"{registry.name} has no image {ref}.", advice)
+    registry = services.registry(ref)
+    image = registry.image(ref.digest or ref.tag or "latest")
+    if image is None:
+        family, advice = family_of(ref), "Correct the tag or the name."
+        if family and ref.tag and family.reads(ref.tag):
+            advice = newest(registry, family.read(ref.tag), family)
+        raise CannotTell(f"{registry.name} has no image {ref}.", advice)
     return image
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.reference import Image, ImageRef
@@ -45,9 +45,6 @@ class Forge(Protocol):
     @property
     def scopes(self) -> str | None:
         """The scopes of a classic token, as listed by the forge; None for other tokens, and before any reply."""
-
-    def close(self) -> None:
-        """Close the connections."""
 
     def public(self, value: T) -> T:
         """Return text or data as it would be published: without secrets and characters that UTF-8 cannot encode."""
@@ -164,10 +161,6 @@ class Registry(Protocol):
     @property
     def name(self) -> str:
         """Host and repository, for messages."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_: object) -> None: ...
 
     def image(self, reference: str) -> Image | None:
         """Return the image of a tag or a digest, or None if the registry does not have it."""

@@ -9,8 +9,8 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Self, TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import httpx
 
@@ -18,13 +18,13 @@ from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.images.reference import LONGEST_TAG, Image, ImageRef, PlatformImage
 from runbook_lib.world.replies import parse_json
 from runbook_lib.world.transport import urls
-from runbook_lib.world.transport.http import Client, NoReply, is_same_origin, is_temporary, join, pause_sentence
+from runbook_lib.world.transport.http import Client, NoReply, is_same_origin, join
 
 _OCI, _DOCKER = "application/vnd.oci.image", "application/vnd.docker.distribution"
 _INDEXES = (f"{_OCI}.index.v1+json", f"{_DOCKER}.manifest.list.v2+json")
 _MANIFESTS = (f"{_OCI}.manifest.v1+json", f"{_DOCKER}.manifest.v2+json")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
-_MEMBERS, _TAGS, _PAGES = 50, 100_000, 100  # more platforms, tags and pages of tags than any real image has
+_MEMBERS, _TAGS = 50, 100_000  # more platforms and tags than any real image has
 _LISTING = 60.0  # seconds for all pages of tags
 _HUB = "registry-1.docker.io"  # the host of Docker's own registry, docker.io
 _LARGEST = 4 * 2**20  # bytes; the specification lets a registry refuse larger manifests
@@ -35,40 +35,32 @@ T = TypeVar("T")
 class OciRegistry:
     """One repository, at RUNBOOK_REGISTRY or else at its own registry.  ``world.ports.Registry`` says what is returned.
 
-    RUNBOOK_REGISTRY is the URL for every registry, or a comma-separated list of ``nvcr.io=https://…``.  NGC_API_KEY is
-    for images of nvcr.io, which issued it; at the one address that RUNBOOK_REGISTRY names, RUNBOOK_REGISTRY_PASSWORD
-    (``user:password``) comes first.  The login goes to the registry and to its token service, when they ask for it,
-    over TLS, and nowhere else.  A registry at plain HTTP gets nothing, nor does its token service: somebody else may
-    have replied in its place.
+    RUNBOOK_REGISTRY is the URL of a mirror, for every registry.  NGC_API_KEY is for images of nvcr.io, which issued it;
+    at the mirror, RUNBOOK_REGISTRY_PASSWORD (``user:password``) comes first.  The login goes to the registry and to its
+    token service, when they ask for it, over TLS, and nowhere else.  A registry at plain HTTP gets nothing, nor does
+    its token service: somebody else may have replied in its place.
     """
 
     def __init__(
-        self, ref: ImageRef, env: Mapping[str, str] = os.environ, *,
-        transport: httpx.BaseTransport | None = None, sleep: Callable[[float], None] | None = None,
-    ) -> None:  # fmt: skip
-        """Prepare for the repository of ``ref``.  Sends nothing yet."""
-        override = _override(ref.registry, env)
+        self, ref: ImageRef, env: Mapping[str, str] = os.environ, *, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        """Prepare for the repository of ``ref``.  Sends nothing yet.  Raises RunbookError for a mirror without URL."""
+        mirror = env.get("RUNBOOK_REGISTRY", "").strip()
         hub = ref.registry == "docker.io"
-        self.address = override or httpx.URL(f"https://{_HUB if hub else ref.registry}/")
+        self.address = _parse_address(mirror) if mirror else httpx.URL(f"https://{_HUB if hub else ref.registry}/")
         self.repository = f"library/{ref.repository}" if hub and "/" not in ref.repository else ref.repository
         self._login, self._source = "", ""
         if ref.registry == "nvcr.io" and (key := env.get("NGC_API_KEY", "").strip()):
             self._login, self._source = f"$oauthtoken:{key}", "NGC_API_KEY"
-        if override and "," not in env["RUNBOOK_REGISTRY"] and env.get("RUNBOOK_REGISTRY_PASSWORD"):
-            self._login, self._source = env["RUNBOOK_REGISTRY_PASSWORD"].strip(), "RUNBOOK_REGISTRY_PASSWORD"
+        if mirror and (password := env.get("RUNBOOK_REGISTRY_PASSWORD", "").strip()):
+            self._login, self._source = password, "RUNBOOK_REGISTRY_PASSWORD"
         self._authorization: dict[str, str] = {}
-        self._client = Client(self.address, _LARGEST, transport=transport, sleep=sleep)
+        self._client = Client(self.address, _LARGEST, transport)
 
     @property
     def name(self) -> str:
         """Host and repository, for messages."""
         return f"{self.address.netloc.decode()}/{self.repository}"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._client.close()
 
     def image(self, reference: str) -> Image | None:
         manifest = self._manifest(reference)
@@ -87,7 +79,7 @@ class OciRegistry:
         return Image(digest, dict(map(self._member, reversed(members))))
 
     def tags(self) -> list[str]:
-        path, tags, pages, end = "tags/list?n=1000", list[str](), 0, time.monotonic() + _LISTING
+        path, tags, end = "tags/list?n=1000", list[str](), time.monotonic() + _LISTING
         while (answer := self._get(path, "application/json")) is not None:
             document = _document_of(answer)
             # Distribution returns null after the last tag was removed.
@@ -96,9 +88,8 @@ class OciRegistry:
                 if not all(isinstance(tag, str) and len(tag) <= LONGEST_TAG for tag in listed):
                     raise CannotTell(f"{self.name} lists a tag that is not a text of at most {LONGEST_TAG} characters.")
                 tags += listed
-            pages += 1
-            if len(tags) > _TAGS or pages > _PAGES:
-                raise CannotTell(f"The list of tags of {self.name} has more than {_TAGS} entries or {_PAGES} pages.")
+            if len(tags) > _TAGS:
+                raise CannotTell(f"The list of tags of {self.name} has more than {_TAGS} entries.")
             if not (following := answer.links.get("next", {}).get("url", "")):
                 return tags
             target = join(answer.url, following)
@@ -259,19 +250,12 @@ class OciRegistry:
     ) -> httpx.Response:
         """Return the reply to GET, with any status that is not temporary.  ``secret`` goes only to this origin."""
         try:
-            response = self._client.request("GET", url, headers, secret=secret, follow=follow)
+            return self._client.request("GET", url, headers, secret=secret, follow=follow)
         except NoReply as error:
-            raise self._unreachable(url, f"{error}.") from error
-        if is_temporary(response):
-            pause = pause_sentence(response.headers)
-            raise self._unreachable(url, f"it answers HTTP {response.status_code}.{pause}")
-        return response
-
-    def _unreachable(self, url: httpx.URL, problem: str) -> Unreachable:
-        return Unreachable(
-            f"The registry {self.name} could not be read at {url.host}: {problem}",
-            "Try again later, check network and proxy, or set RUNBOOK_REGISTRY to a different URL for the registry.",
-        )
+            raise Unreachable(
+                f"The registry {self.name} could not be read at {url.host}: {error}.",
+                "Try again later, check network and proxy, or set RUNBOOK_REGISTRY to another URL of the registry.",
+            ) from error
 
 
 def _is_index(document: Mapping[str, Any]) -> bool:
@@ -308,22 +292,11 @@ def _is_private(url: httpx.URL) -> bool:
     return urls.is_private(url.scheme, url.host)
 
 
-def _override(registry: str, env: Mapping[str, str]) -> httpx.URL | None:
-    """Return the URL in RUNBOOK_REGISTRY for a registry."""
-    for entry in filter(None, map(str.strip, env.get("RUNBOOK_REGISTRY", "").split(","))):
-        host, equals, address = entry.partition("=")
-        if not equals or "/" in host:
-            return _parse_address(entry)
-        if host == registry:
-            return _parse_address(address)
-    return None
-
-
 def _parse_address(text: str) -> httpx.URL:
     """Return the URL in RUNBOOK_REGISTRY.  Raises RunbookError without the text, which may contain a password."""
     if not urls.is_address(text) or (address := httpx.URL(text)).path != "/":
         raise RunbookError(
             "RUNBOOK_REGISTRY is not the URL of a registry: expected only scheme, host and port, such as "
-            "http://127.0.0.1:5001 or https://mirror.example.com, or nvcr.io=https://mirror.example.com for one only."
+            "https://mirror.example.com or http://127.0.0.1:5001."
         )
     return address

@@ -26,9 +26,8 @@ def services(request: pytest.FixtureRequest) -> Iterator[Services]:
 
 
 @pytest.fixture
-def registry(services: Services) -> Iterator[Registry]:
-    with services.registry(ImageRef.parse(NAME)) as opened:
-        yield opened
+def registry(services: Services) -> Registry:
+    return services.registry(ImageRef.parse(NAME))
 
 
 def test_every_tag_names_an_image(registry: Registry) -> None:
@@ -58,8 +57,8 @@ def test_a_digest_names_the_same_image(registry: Registry) -> None:
 def test_what_is_missing_is_none_and_no_error(services: Services, registry: Registry) -> None:
     assert registry.image("27.01-py3") is None
     assert registry.image("sha256:" + "0" * 64) is None
-    with services.registry(ImageRef.parse("nvcr.io/nvidia/no-such-image")) as other:
-        assert (other.tags(), other.image("26.04-py3")) == ([], None)
+    other = services.registry(ImageRef.parse("nvcr.io/nvidia/no-such-image"))
+    assert (other.tags(), other.image("26.04-py3")) == ([], None)
 
 
 @pytest.mark.parametrize(

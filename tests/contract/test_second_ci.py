@@ -58,7 +58,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "practice":
         return Place(tmp_path, store, practised)
     server, env = GitLabServer(practised), {"GITLAB_TOKEN": TOKEN, "GITLAB_PROJECT": REPOSITORY}
-    gitlab = GitLab({**env, "GITLAB_URL": "http://127.0.0.1:9"}, transport=server, sleep=lambda _: None)
+    gitlab = GitLab({**env, "GITLAB_URL": "http://127.0.0.1:9"}, transport=server)
     return Place(tmp_path, store, gitlab)
 
 

@@ -45,7 +45,6 @@ class Run:
         self.store = store
         self.jobs: list[FunctionalTestJob] = []
         self.uploads: list[Artifact] = []
-        self.slept: list[float] = []
         self.lines: list[tuple[int, int, str]] = []
 
     def add(self, made: Any, left: Artifact, content: dict[str, bytes] | list[tuple[str, bytes]] | bytes) -> None:
@@ -63,7 +62,7 @@ class Run:
         return artifacts.collect(source, known, progress=progress)
 
     def address(self, it: Artifact) -> RemoteFile:
-        return remote(f"{self.store.forge}/artifacts/{it.id}", self.store, self.slept.append)
+        return remote(f"{self.store.forge}/artifacts/{it.id}", self.store)
 
 
 @pytest.fixture

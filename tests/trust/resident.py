@@ -77,8 +77,7 @@ def folder(path: str, *_: int) -> str:
 
 
 def github(url: str, *_: int) -> str:
-    with GitHub("o/r", {"GITHUB_TOKEN": "x", "GITHUB_API_URL": url}) as client:
-        return str(len(client.comments(1)))
+    return str(len(GitHub("o/r", {"GITHUB_TOKEN": "x", "GITHUB_API_URL": url}).comments(1)))
 
 
 def gitlab(url: str, *_: int) -> str:
@@ -90,9 +89,8 @@ def gitlab_project(url: str, *_: int) -> str:
 
 
 def registry(url: str, *_: int) -> str:
-    env = {"RUNBOOK_REGISTRY": url}
-    with OciRegistry(ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3"), env) as client:
-        return str(len(client.tags()))
+    ref = ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
+    return str(len(OciRegistry(ref, {"RUNBOOK_REGISTRY": url}).tags()))
 
 
 def _memory(name: str) -> int:

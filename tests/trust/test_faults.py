@@ -25,7 +25,7 @@ Fault = Callable[[Request, Callable[[], Response]], Response]
 _TRIES = 40
 _EVERY = 5  # one in so many requests that read fails
 _SLOW = 1.0  # seconds after which nobody waits for an answer any more
-_LOST = re.compile(r"cannot be reached|has an internal problem|not to be had|did not finish its answer|limits the rate")
+_LOST = re.compile(r"gave no usable answer|could not be read|did not finish its answer")
 #: Ends git's server for the branch's push, once.
 _HOOK = '#!/bin/sh\nrm "$0"\nkill -9 $PPID\n'
 

@@ -48,12 +48,12 @@ def ask_github(url: str) -> object:
 
 def ask_gitlab(url: str, transport: httpx.BaseTransport | None = None) -> object:
     env = {"GITLAB_URL": url, "GITLAB_TOKEN": TOKEN, "GITLAB_PROJECT": "a/b"}
-    return GitLab(env, transport=transport, sleep=lambda _: None).pipeline(1)
+    return GitLab(env, transport=transport).pipeline(1)
 
 
 def ask_registry(url: str, transport: httpx.BaseTransport | None = None) -> object:
     env, ref = {"RUNBOOK_REGISTRY": url, "NGC_API_KEY": TOKEN}, ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
-    return OciRegistry(ref, env, transport=transport, sleep=lambda _: None).tags()
+    return OciRegistry(ref, env, transport=transport).tags()
 
 
 def ask_for_a_part(url: str, transport: httpx.BaseTransport | None = None) -> object:

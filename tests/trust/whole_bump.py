@@ -66,13 +66,9 @@ class Played:
     def _play(self, notebook: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         left: dict[str, Any] = {}
         given = {"tag": TAG, "repo": str(self.at.home / "checkout"), "mode": "publish"} | parameters
-        try:
-            for index, code in enumerate(cells(notebook)):
-                exec(code, left)
-                left.update({name: value for name, value in given.items() if index == 0})
-        finally:  # a kernel ends with all its connections
-            if "run" in left and (forge := vars(left["run"]).get("forge")):
-                forge.close()
+        for index, code in enumerate(cells(notebook)):
+            exec(code, left)
+            left.update({name: value for name, value in given.items() if index == 0})
         return left
 
     def later(self) -> None:

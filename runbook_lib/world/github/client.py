@@ -9,10 +9,10 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -26,7 +26,7 @@ from runbook_lib.world.github.models import Artifact, Comment, Issue, LabelEvent
 from runbook_lib.world.replies import items_of, whole_number
 from runbook_lib.world.transport import urls
 from runbook_lib.world.transport.archives import FileInParts
-from runbook_lib.world.transport.http import TIMEOUT, USER_AGENT, Client, NoReply
+from runbook_lib.world.transport.http import TIMEOUT, USER_AGENT, Client
 
 if TYPE_CHECKING:
     import githubkit
@@ -64,9 +64,8 @@ class GitHub(Api):
     moved = "If the repository has moved, set GITHUB_REPOSITORY to its new name."
 
     def __init__(
-        self, repository: str, env: Mapping[str, str] = os.environ, transport: httpx.BaseTransport | None = None,
-        sleep: Callable[[float], None] | None = None,
-    ) -> None:  # fmt: skip
+        self, repository: str, env: Mapping[str, str] = os.environ, transport: httpx.BaseTransport | None = None
+    ) -> None:
         """Prepare for ``owner/name`` with GITHUB_TOKEN, else the token of ``gh auth token``.  Sends nothing yet."""
         if not re.fullmatch(r"[A-Za-z0-9-]+/[A-Za-z0-9._-]+", repository):
             raise RunbookError(f"{repository!r} is not a repository on GitHub; expected owner/name.")
@@ -75,19 +74,13 @@ class GitHub(Api):
         token = _token_for(env, url)
         self._redactor = Redactor({**env, "GITHUB_TOKEN": token})
         headers = {"Authorization": f"Bearer {token}", "X-GitHub-Api-Version": VERSION}
-        super().__init__(repository, url, token, headers, transport=transport, sleep=sleep)
+        super().__init__(repository, url, token, headers, transport)
 
     @property
     def scopes(self) -> str | None:
         """The scopes of a classic token, as listed by GitHub; None for other tokens, and before any reply."""
         scopes: str | None = self._headers.get("X-OAuth-Scopes")
         return scopes
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def public(self, value: T) -> T:
         """Return text or data as it is published: without secrets and characters that UTF-8 cannot encode."""
@@ -108,20 +101,15 @@ class GitHub(Api):
         )  # fmt: skip
 
     def _reply(self, method: str, url: httpx.URL, content: Any) -> httpx.Response:
-        from githubkit.exception import GitHubException, RequestError, RequestFailed
+        from githubkit.exception import RequestError, RequestFailed
 
         headers = {"X-GitHub-Api-Version": VERSION, "Accept-Encoding": "gzip"}
         try:
-            return self._github.request(method, str(url), json=content, headers=headers).raw_response
+            return self._github.request(method, str(url), json=self.public(content), headers=headers).raw_response
         except RequestFailed as error:
             return error.response.raw_response
         except RequestError as error:
-            raise NoReply(str(error.exc)) from error
-        except (GitHubException, ValueError, OverflowError) as error:  # such as an invalid Retry-After
-            raise NoReply("its reply is not one of GitHub's") from error
-
-    def _send(self, action: str, method: str, path: str, fields: Any, build: Callable[[Any], T]) -> T:
-        return super()._send(action, method, path, self.public(fields), build)
+            raise error.exc from None  # our transport's
 
     def _refusal(self, problem: str, reply: httpx.Response, message: str) -> RunbookError:
         status, headers = reply.status_code, reply.headers
@@ -148,14 +136,14 @@ class GitHub(Api):
         return super()._refusal(problem, reply, message)
 
     def me(self) -> str:
-        return self._get("read the account of the token", "/user", lambda user: str(user["login"]))
+        return self._ask("read the account of the token", "/user", lambda user: str(user["login"]))
 
     def repo(self) -> models.GitHubRepository:
-        return self._get("read the repository", "", models.GitHubRepository.of)
+        return self._ask("read the repository", "", models.GitHubRepository.of)
 
     def may_read(self, area: str) -> bool:
         try:
-            self._get(f"check whether the token may read {area}", _PROBES[area], lambda _: None, {"per_page": 1})
+            self._ask(f"check whether the token may read {area}", _PROBES[area], lambda _: None, query={"per_page": 1})
         except NotAllowed as error:
             return "not accessible" not in str(error)  # it is not, for example, issues that the repository disabled
         return True
@@ -163,7 +151,7 @@ class GitHub(Api):
     def may_write(self, login: str) -> bool:
         path = f"/collaborators/{quote(login, safe='')}/permission"
         try:
-            permission = self._get(f"read the permission of {login}", path, lambda access: str(access["permission"]))
+            permission = self._ask(f"read the permission of {login}", path, lambda access: str(access["permission"]))
         except NotAllowed:
             return False
         return permission in ("admin", "write")
@@ -173,7 +161,7 @@ class GitHub(Api):
         return self._list("list the pull requests", "/pulls", Pull.of, query=query)
 
     def pull(self, number: int) -> Pull:
-        return self._get(f"read pull request #{number}", f"/pulls/{number}", Pull.of)
+        return self._ask(f"read pull request #{number}", f"/pulls/{number}", Pull.of)
 
     def labellings(self, number: int) -> tuple[LabelEvent, ...]:
         events = self._list(f"read the events of #{number}", f"/issues/{number}/events", LabelEvent.of)
@@ -193,12 +181,14 @@ class GitHub(Api):
             listed = items_of(commits)
             return models.login(listed[0]["author"]) if listed else ""
 
-        return self._get(f"find who last changed {path}", "/commits", author, {"path": path, "sha": ref, "per_page": 1})
+        return self._ask(
+            f"find who last changed {path}", "/commits", author, query={"path": path, "sha": ref, "per_page": 1}
+        )
 
     def behind(self, base: str, head: str) -> int:
         path = f"/compare/{quote(base)}...{quote(head)}"
         action = f"compare {base} with {head[:10]}"
-        return self._get(action, path, lambda comparison: whole_number(comparison["behind_by"]), {"per_page": 1})
+        return self._ask(action, path, lambda comparison: whole_number(comparison["behind_by"]), query={"per_page": 1})
 
     def runs(
         self, branch: str | None = None, head_sha: str | None = None, event: str | None = None,
@@ -209,7 +199,7 @@ class GitHub(Api):
         return self._list("list the CI runs", "/actions/runs", WorkflowRun.of, key="workflow_runs", query=query)
 
     def run(self, run_id: int) -> WorkflowRun:
-        return self._get(f"read CI run {run_id}", f"/actions/runs/{run_id}", WorkflowRun.of)
+        return self._ask(f"read CI run {run_id}", f"/actions/runs/{run_id}", WorkflowRun.of)
 
     def jobs(self, run_id: int) -> tuple[WorkflowJob, ...]:
         path = f"/actions/runs/{run_id}/jobs"
@@ -217,7 +207,7 @@ class GitHub(Api):
         return self._list(action, path, WorkflowJob.of, key="jobs", query={"filter": "latest"})
 
     def job(self, job_id: int) -> WorkflowJob:
-        return self._get(f"read job {job_id}", f"/actions/jobs/{job_id}", WorkflowJob.of)
+        return self._ask(f"read job {job_id}", f"/actions/jobs/{job_id}", WorkflowJob.of)
 
     def artifacts(self, run_id: int) -> tuple[Artifact, ...]:
         path = f"/actions/runs/{run_id}/artifacts"
@@ -242,28 +232,30 @@ class GitHub(Api):
 
     def open_pull(self, title: str, head: str, base: str, body: str) -> Pull:
         fields = {"title": title, "head": head, "base": base, "body": body, "draft": True}
-        return self._send(f"open a pull request from {head} into {base}", "POST", "/pulls", fields, Pull.of)
+        return self._ask(f"open a pull request from {head} into {base}", "/pulls", Pull.of, "POST", content=fields)
 
     def update_pull(self, number: int, body: str) -> Pull:
-        return self._send(f"edit pull request #{number}", "PATCH", f"/pulls/{number}", {"body": body}, Pull.of)
+        return self._ask(f"edit pull request #{number}", f"/pulls/{number}", Pull.of, "PATCH", content={"body": body})
 
     def comment(self, number: int, body: str) -> Comment:
-        return self._send(f"comment on #{number}", "POST", f"/issues/{number}/comments", {"body": body}, Comment.of)
+        return self._ask(
+            f"comment on #{number}", f"/issues/{number}/comments", Comment.of, "POST", content={"body": body}
+        )
 
     def remove_comment(self, comment: Comment) -> None:
-        self._send("remove the comment", "DELETE", f"/issues/comments/{comment.id}", None, bool)
+        self._ask("remove the comment", f"/issues/comments/{comment.id}", bool, "DELETE")
 
     def rerun_failed(self, run_id: int) -> None:
         path = f"/actions/runs/{run_id}/rerun-failed-jobs"
-        self._send(f"run the failed jobs of CI run {run_id} again", "POST", path, {}, lambda _: None)
+        self._ask(f"run the failed jobs of CI run {run_id} again", path, lambda _: None, "POST", content={})
 
     def add_label(self, number: int, name: str) -> None:
         path = f"/issues/{number}/labels"
-        self._send(f"add the label {name!r} to #{number}", "POST", path, {"labels": [name]}, lambda _: None)
+        self._ask(f"add the label {name!r} to #{number}", path, lambda _: None, "POST", content={"labels": [name]})
 
     def remove_label(self, number: int, name: str) -> None:
         path = f"/issues/{number}/labels/{quote(name, safe='')}"
-        self._send(f"remove the label {name!r} from #{number}", "DELETE", path, None, lambda _: None)
+        self._ask(f"remove the label {name!r} from #{number}", path, lambda _: None, "DELETE")
 
     def search_issues(self, words: str) -> tuple[Issue, ...]:
         plain = words.replace('"', " ")
@@ -277,11 +269,11 @@ class GitHub(Api):
         return tuple(sorted((issue for issue in issues if issue), key=lambda issue: issue.number))
 
     def issue(self, number: int) -> Issue:
-        return self._get(f"read issue #{number}", f"/issues/{number}", Issue.of)
+        return self._ask(f"read issue #{number}", f"/issues/{number}", Issue.of)
 
     def is_assignable(self, login: str) -> bool:
         try:
-            return self._get(
+            return self._ask(
                 f"see whether {login} can be assigned", f"/assignees/{quote(login, safe='')}", lambda _: True
             )
         except NotAllowed:
@@ -291,11 +283,11 @@ class GitHub(Api):
         fields: dict[str, Any] = {"title": title, "body": body, "labels": sorted(labels)}  # ignored without permission
         if assignee:
             fields["assignees"] = [assignee]
-        return self._send(f"file the issue {title!r}", "POST", "/issues", fields, Issue.of)
+        return self._ask(f"file the issue {title!r}", "/issues", Issue.of, "POST", content=fields)
 
     def withdraw_issue(self, issue: Issue) -> None:
         fields = {"state": "closed", "state_reason": "not_planned"}
-        self._send(f"close issue #{issue.number}", "PATCH", f"/issues/{issue.number}", fields, Issue.of)
+        self._ask(f"close issue #{issue.number}", f"/issues/{issue.number}", Issue.of, "PATCH", content=fields)
 
 
 def _unless_pull(data: Any) -> Issue | None:

@@ -5,7 +5,7 @@ Source: GitLab's REST API, version 4.  Only ``start`` changes anything.
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -25,10 +25,7 @@ class GitLab(Api):
     variable = "GITLAB_URL"
     moved = "Set GITLAB_URL or GITLAB_PROJECT to that one."
 
-    def __init__(
-        self, env: Mapping[str, str] = os.environ, *, transport: httpx.BaseTransport | None = None,
-        sleep: Callable[[float], None] | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, env: Mapping[str, str] = os.environ, *, transport: httpx.BaseTransport | None = None) -> None:
         """Prepare with GITLAB_URL, GITLAB_TOKEN and GITLAB_PROJECT (path or number).  Sends nothing yet."""
         url, token, project = (env.get(name, "").strip() for name in ("GITLAB_URL", "GITLAB_TOKEN", "GITLAB_PROJECT"))
         self.url = urls.service_address("GITLAB_URL", url, "https://gitlab.example.com")
@@ -37,21 +34,21 @@ class GitLab(Api):
         if not re.fullmatch(r"[0-9]+|[\w.-]+(/[\w.-]+)+", project):
             raise RunbookError("GITLAB_PROJECT is not a project's path (group/name) or number.")
         api = f"{url.rstrip('/')}/api/v4/projects/{quote(project, safe='')}"
-        super().__init__(project, api, token, {"PRIVATE-TOKEN": token}, transport=transport, sleep=sleep)
+        super().__init__(project, api, token, {"PRIVATE-TOKEN": token}, transport)
 
     def addresses(self) -> tuple[str, ...]:
         names = ("web_url", "ssh_url_to_repo", "http_url_to_repo")
-        return self._get("read the project", "", lambda it: tuple(str(it[name]) for name in names if it[name]))
+        return self._ask("read the project", "", lambda it: tuple(str(it[name]) for name in names if it[name]))
 
     def protected(self) -> tuple[str, ...]:
         return self._list("list the protected branches", "/protected_branches", lambda branch: str(branch["name"]))
 
     def start(self, ref: str, variables: Mapping[str, str]) -> Pipeline:
         fields = {"ref": ref, "variables": [{"key": name, "value": value} for name, value in variables.items()]}
-        return self._send("start a pipeline", "POST", "/pipeline", fields, models.pipeline_of)
+        return self._ask("start a pipeline", "/pipeline", models.pipeline_of, "POST", content=fields)
 
     def pipeline(self, number: int) -> Pipeline:
-        return self._get(f"read pipeline {number}", f"/pipelines/{number}", models.pipeline_of)
+        return self._ask(f"read pipeline {number}", f"/pipelines/{number}", models.pipeline_of)
 
     def pipelines(self, sha: str) -> tuple[Pipeline, ...]:
         def build(data: Any) -> Pipeline | None:

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import closing
 from functools import cache
@@ -45,7 +45,14 @@ _MISSING = {
 
 
 class NoReply(Exception):
-    """A request without a reply; the reason is a part of a sentence in which "it" is the server."""
+    """A request without a usable reply; the reason is a part of a sentence in which "it" is the server.
+
+    ``response`` is a refusal that may pass, if the server has sent one.
+    """
+
+    def __init__(self, reason: str, response: httpx.Response | None = None) -> None:
+        super().__init__(reason)
+        self.response = response
 
 
 @cache
@@ -58,27 +65,6 @@ def _certificates(bundle: str | None, *_: str | None) -> ssl.SSLContext:
     return certificates
 
 
-def _connections(transport: httpx.BaseTransport | None) -> Mapping[bool, httpx.Client]:
-    """Return the client for this machine, which never uses a proxy, as True, and the one for all others as False.
-
-    A proxy would receive the token in clear text, and would connect to its own machine.  NO_PROXY is not sufficient:
-    it would have to list every loopback address.  Raises RunbookError if the environment has an unusable proxy or
-    certificate file.
-    """
-    try:
-        certificates = _certificates(*map(os.environ.get, ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR")))
-        return {
-            is_local: httpx.Client(verify=certificates, trust_env=not is_local, limits=_LIMITS, transport=transport)
-            for is_local in (True, False)
-        }
-    except (ValueError, ImportError, OSError) as error:
-        raise RunbookError(
-            f"No connection could be set up ({type(error).__name__}).",
-            "Check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY (http:// or https:// addresses), and SSL_CERT_FILE (a file "
-            "of certificates).",
-        ) from error
-
-
 class Client:
     """Requests to a service at ``home``, and their redirects.
 
@@ -86,20 +72,24 @@ class Client:
     PAUSES, while it fails for a reason that may pass.
     """
 
-    def __init__(
-        self, home: httpx.URL, largest: int, *, transport: httpx.BaseTransport | None = None,
-        sleep: Callable[[float], object] | None = None,
-    ) -> None:  # fmt: skip
-        """Raise RunbookError if no connection can be set up."""
-        self.home, self._largest, self._sleep = home, largest, sleep or time.sleep
-        self._not_before = 0.0
-        self._connections = _connections(transport)
-        # Not every user closes a client of GitLab, which lives as long as its step.
-        weakref.finalize(self, _close, self._connections)
-
-    def close(self) -> None:
-        """Close the connections."""
-        _close(self._connections)
+    def __init__(self, home: httpx.URL, largest: int, transport: httpx.BaseTransport | None = None) -> None:
+        """Raise RunbookError if the environment has an unusable proxy or certificate file."""
+        self.home, self._largest, self._not_before = home, largest, 0.0
+        # A proxy would receive a token for this machine in clear text, and would connect to its own machine.  NO_PROXY
+        # is not sufficient: it would have to list every loopback address.
+        trust_env = not is_loopback(home.host)
+        try:
+            certificates = _certificates(*map(os.environ.get, ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR")))
+            self._connections = httpx.Client(
+                verify=certificates, trust_env=trust_env, limits=_LIMITS, transport=transport
+            )
+        except (ValueError, ImportError, OSError) as error:
+            raise RunbookError(
+                f"No connection could be set up ({type(error).__name__}).",
+                "Check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY (http:// or https:// addresses), and SSL_CERT_FILE (a "
+                "file of certificates).",
+            ) from error
+        weakref.finalize(self, self._connections.close)
 
     def request(
         self, method: str, url: httpx.URL, headers: Mapping[str, str], *, secret: Mapping[str, str] | None = None,
@@ -131,17 +121,20 @@ class Client:
         raise NoReply("it redirects without end")
 
     def answer(self, request: httpx.Request) -> httpx.Response:
-        """Return the reply, regardless of status; a redirect is one.  Raises NoReply."""
+        """Return the reply, unless it is a refusal that may pass; a redirect is one.  Raises NoReply."""
         pauses = list(PAUSES) if request.method == "GET" else []
         while True:
             if (delay := self._not_before - time.monotonic()) > 0:
-                self._sleep(delay)
+                time.sleep(delay)
             asked = 0.0
             try:
                 response = self._read(request)
-                asked = requested_pause(response.headers)
-                if not pauses or not is_temporary(response) or asked > _PATIENCE:
+                if not (problem := _temporary(response)):
                     return response
+                if asked := requested_pause(response.headers):
+                    problem += f" and asks for a pause of {asked:.0f} s"
+                if not pauses or asked > _PATIENCE:
+                    raise NoReply(problem, response)
             except httpx.RequestError as error:
                 if not pauses or _is_tls(error):
                     raise NoReply(_explain(error)) from error
@@ -149,7 +142,7 @@ class Client:
             if asked:
                 self._not_before = max(self._not_before, time.monotonic() + max(pause, asked))
             else:
-                self._sleep(pause)
+                time.sleep(pause)
 
     def _read(self, request: httpx.Request) -> httpx.Response:
         end, largest = time.monotonic() + DEADLINE, request.extensions.get("largest", self._largest)
@@ -178,8 +171,7 @@ class Client:
 
         After DEADLINE the thread is abandoned: it ends with its connection, at the latest with the process.
         """
-        client = self._connections[is_loopback(request.url.host)]
-        begun = Future[httpx.Response]()
+        client, begun = self._connections, Future[httpx.Response]()
 
         def send() -> None:
             try:
@@ -192,11 +184,6 @@ class Client:
             return begun.result(DEADLINE)
         except TimeoutError:
             raise _too_slow() from None
-
-
-def _close(connections: Mapping[bool, httpx.Client]) -> None:
-    for client in connections.values():
-        client.close()
 
 
 def _too_slow() -> NoReply:
@@ -216,13 +203,16 @@ def join(source: httpx.URL, location: str) -> httpx.URL:
         return httpx.URL("")
 
 
-def is_temporary(response: httpx.Response) -> bool:
-    """Return True if the same request may succeed later: GitHub's limits of the rate come as 403, too."""
+def _temporary(response: httpx.Response) -> str:
+    """Return why the same request may succeed later, like the reason of NoReply; empty if there is no such reason."""
     status, headers = response.status_code, response.headers
-    if status == 403:
-        named = b"rate limit" in response.content[:4096].lower()
-        return named or "Retry-After" in headers or headers.get("X-RateLimit-Remaining") == "0"
-    return status in (408, 429) or status >= 500
+    if status >= 500 or status == 408:
+        return f"it has an internal problem (HTTP {status})"
+    # GitHub's limits of the rate come as 403, too.
+    named = b"rate limit" in response.content[:4096].lower() or "Retry-After" in headers
+    if status == 429 or (status == 403 and (named or headers.get("X-RateLimit-Remaining") == "0")):
+        return f"it limits the rate of requests (HTTP {status})"
+    return ""
 
 
 def requested_pause(headers: Mapping[str, str]) -> float:
@@ -233,12 +223,6 @@ def requested_pause(headers: Mapping[str, str]) -> float:
     if headers.get("X-RateLimit-Remaining") == "0" and re.fullmatch(r"[0-9]{1,11}", reset):
         return max(1.0, int(reset) - time.time())
     return 0.0
-
-
-def pause_sentence(headers: Mapping[str, str]) -> str:
-    """Return a sentence about the pause that a server asks for; empty if there is none."""
-    pause = requested_pause(headers)
-    return f" It asks for a pause of {pause:.0f} s." if pause else ""
 
 
 def _is_tls(error: BaseException | None) -> bool:
@@ -297,10 +281,6 @@ class RemoteFile:
     def _content(self, response: httpx.Response, start: int, size: int) -> bytes:
         """Return the part in a reply, if it is the one that was requested.  Raises MissingFile or Unreachable."""
         host, status = response.url.host, response.status_code
-        if is_temporary(response):
-            problem = "it answers" if status >= 500 else "it limits the rate of requests:"
-            pause = pause_sentence(response.headers)
-            raise Unreachable(f"{host} could not be read: {problem} HTTP {status}.{pause} Try again later.")
         if problem := _MISSING.get(status, ""):
             raise MissingFile(f"{host} {problem} (HTTP {status})")
         match = _PART.fullmatch(response.headers.get("Content-Range", ""))

@@ -28,7 +28,6 @@ from runbook_lib.world.transport.archives import FileInParts
 MEMORY, ANSWERS, PROCESSOR, DEADLINE = 256 * 2**20, 64 * 2**20, 120, 600
 #: Items that are parsed, and parts of files that are read, at the same time.
 THREADS = 24
-_LARGEST_PART = 4 * 2**20  # bytes
 _STACK = 2**19  # bytes of each of the parser's threads
 _ENDS = 3  # parsers that may end early
 _OUT_OF_MEMORY = 77  # the parser's exit status
@@ -50,20 +49,14 @@ class SharedFile:
 
     def part(self, start: int, size: int) -> bytes:
         """Return ``size`` bytes from ``start``, or fewer at the end.  Raises what the other process met."""
-        data = bytearray()
-        while len(data) < size:
-            wanted = min(size - len(data), _LARGEST_PART)
-            connection = _idle.get()
-            connection.send((self.number, start + len(data), wanted))
-            answer = connection.recv()
-            _idle.put(connection)
-            if isinstance(answer, RunbookError):
-                raise answer
-            self.size, piece = answer
-            data += piece
-            if len(piece) < wanted:
-                break
-        return bytes(data)
+        connection = _idle.get()
+        connection.send((self.number, start, size))
+        answer: tuple[int, bytes] | RunbookError = connection.recv()
+        _idle.put(connection)
+        if isinstance(answer, RunbookError):
+            raise answer
+        self.size, data = answer
+        return data
 
 
 class Parser(Generic[Item, Answer]):

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -35,17 +35,10 @@ RUN = {
 
 
 @pytest.fixture
-def connect(monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect]:
+def connect(monkeypatch: pytest.MonkeyPatch) -> Connect:
     monkeypatch.setattr(http, "PAUSES", (0, 0))
-    opened: list[GitHub] = []
-
-    def connect(handler: Handler) -> GitHub:
-        opened.append(GitHub("o/r", ENV, httpx.MockTransport(handler), sleep=lambda _: None))
-        return opened[-1]
-
-    yield connect
-    for github in opened:
-        github.close()
+    monkeypatch.setattr(http.time, "sleep", lambda _: None)
+    return lambda handler: GitHub("o/r", ENV, httpx.MockTransport(handler))
 
 
 def answer(status: int = 200, body: object = None, **headers: str) -> Handler:
@@ -110,7 +103,7 @@ SSO = {"X_GitHub_SSO": "required; url=https://github.com/orgs/o/sso?authorizatio
         (answer(403, X_RateLimit_Remaining="0", X_RateLimit_Reset="1767323045"), Unreachable, "a pause of 1 s"),
         (answer(408), Unreachable, "internal problem (HTTP 408)"),
         (answer(429, Retry_After="17"), Unreachable, "a pause of 17 s"),
-        (answer(429, Retry_After="Fri, 31 Dec 2027 23:59:59 GMT"), Unreachable, "one of GitHub's"),
+        (answer(429, Retry_After="Fri, 31 Dec 2027 23:59:59 GMT"), Unreachable, "the rate of requests (HTTP 429)."),
         (answer(403, {"message": "You have exceeded a secondary rate limit"}), Unreachable, "in a few minutes"),
         (answer(404, {"message": "Not Found"}), NotAllowed, "Check the name o/r"),
         (answer(404, X_Accepted_OAuth_Scopes="repo", X_OAuth_Scopes="gist, repo"), NotAllowed, "Check the name o/r"),
@@ -177,8 +170,7 @@ def test_libraries_of_http_are_imported_with_the_first_request_alone() -> None:
         "import runbook_lib.notebook.begin\n"
         "print('httpx' in sys.modules)\n"
         "from runbook_lib.world.github.client import GitHub\n"
-        "with GitHub('o/n', {'GITHUB_TOKEN': 't'}) as github:\n"
-        "    github.artifact(1)\n"
+        "GitHub('o/n', {'GITHUB_TOKEN': 't'}).artifact(1)\n"
         "print('githubkit' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\nFalse\n"
@@ -208,8 +200,7 @@ def test_gh_is_asked_only_for_that_hosts_token(host: str, monkeypatch: pytest.Mo
         seen.append(request.headers["Authorization"])
         return httpx.Response(200, json=USER)
 
-    with GitHub("o/r", {"GITHUB_API_URL": url}, httpx.MockTransport(handler)) as github:
-        assert github.me() == "anna"
+    assert GitHub("o/r", {"GITHUB_API_URL": url}, httpx.MockTransport(handler)).me() == "anna"
     assert seen[0].endswith(" from-gh")
     assert (tmp_path / "gh.log").read_text() == f"auth token --hostname {host}\n"
 
