@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 
-from runbook_lib.text.plain_text import aligned
+from runbook_lib.text.lists import aligned
 from runbook_lib.text.sanitize import visible
 
 # Translucent, so that text stays legible on a light and on a dark page.

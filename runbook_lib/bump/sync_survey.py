@@ -15,7 +15,7 @@ from runbook_lib.pins.check import Agreement, PinVerdict, check_pins, outcome
 from runbook_lib.pins.repositories import FILE, MEGATRON_LM, Repository
 from runbook_lib.pins.sites import Texts
 from runbook_lib.text.edits import Edit
-from runbook_lib.text.plain_text import aligned
+from runbook_lib.text.lists import aligned
 from runbook_lib.world.git import blobs
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.machine.clock import now

@@ -11,7 +11,6 @@ from runbook_lib.golden import diff as comparison
 from runbook_lib.golden import history, summary
 from runbook_lib.golden.diff import GoldenFiles
 from runbook_lib.golden.history import GoldenHistory
-from runbook_lib.text.plain_text import plain
 from runbook_lib.world.git.checkout import Checkout
 
 
@@ -27,9 +26,8 @@ def golden() -> None:
 @click.option(
     "--history", "up_to", default="", metavar="REF", help="Judge with the history up to this commit (default: OLD)."
 )
-@click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
-def diff(old: str, new: str, repo: str, up_to: str, markdown: bool) -> Answer:
-    """Compare the golden values of two commits, or of two folders.
+def diff(old: str, new: str, repo: str, up_to: str) -> Answer:
+    """Compare the golden values of two commits, or of two folders, and print Markdown.
 
     Exit status: 0 if every change is expected drift, 1 if a file would be held back or refused, 2 cannot tell.
     """
@@ -41,7 +39,7 @@ def diff(old: str, new: str, repo: str, up_to: str, markdown: bool) -> Answer:
         )
     verdicts = comparison.compare(before, after, _history(old, repo, up_to))
     text = summary.markdown(verdicts).rstrip("\n")
-    return Answer(int(bool(verdicts.blocked)), comparison.as_json(verdicts), [text if markdown else plain(text)])
+    return Answer(int(bool(verdicts.blocked)), comparison.as_json(verdicts), [text])
 
 
 def _history(old: str, repo: str, up_to: str) -> GoldenHistory:

@@ -8,6 +8,7 @@ from runbook_lib.golden.form import VERDICTS, Judgement, Verdict
 from runbook_lib.golden.groups import Group
 from runbook_lib.golden.judge import Verdicts
 from runbook_lib.golden.measure import Measure
+from runbook_lib.text.lists import aligned
 from runbook_lib.text.markdown import code
 from runbook_lib.text.recipes.file_names import GoldenFileName
 
@@ -159,14 +160,10 @@ def _file(judgement: Judgement) -> str:
 
 def _table(metrics: Iterable[Mapping[str, object]]) -> str:
     heads = ["metric", "platform", "n", "median", "max", *(f"`{name}`" for name in BUCKETS)]
-    lines = [
-        "`avg_rel_diff = mean((old − new) / old)` per file and metric; median and maximum of its absolute value:",
-        "",
-        f"| {' | '.join(heads)} |",
-        f"|---|---|{'---:|' * (len(heads) - 2)}",
-    ]
+    rows = [heads, ["---", "---", *["---:"] * (len(heads) - 2)]]
     for row in metrics:
-        cells = [code(str(row["metric"])), code(str(row["platform"])), row["n"]]
-        cells += [f"{row['median']:.2e}", f"{row['max']:.2e}", *(row[name] for name in BUCKETS)]
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines)
+        numbers = [row["n"], f"{row['median']:.2e}", f"{row['max']:.2e}", *(row[name] for name in BUCKETS)]
+        rows.append([code(str(row["metric"])), code(str(row["platform"])), *map(str, numbers)])
+    about = "`avg_rel_diff = mean((old − new) / old)` per file and metric; median and maximum of its absolute value:"
+    lines = aligned([[*(f"| {cell}" for cell in row), "|"] for row in rows])  # readable in a terminal, too
+    return "\n".join([about, "", *lines])

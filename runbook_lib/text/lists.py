@@ -1,6 +1,6 @@
-"""Lists of names, long texts and misspelled names in messages."""
+"""Lists of names, long texts and misspelled names in messages, and tables as lines."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 
 def join_first(names: Sequence[str], limit: int) -> str:
@@ -29,3 +29,10 @@ def did_you_mean(text: str, choices: Iterable[str], limit: int = 1) -> str:
 
     similar = get_close_matches(text[:200], list(choices), limit)
     return f" (did you mean {' or '.join(similar)}?)" if similar else ""
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the rows of a table as lines with aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(map(str.ljust, row, widths)).rstrip()

@@ -52,7 +52,7 @@ def test_folders(sides, capsys, old, new, status, told):
 
 @pytest.mark.parametrize(
     ("content", "refreshed", "status", "output"),
-    [(series(1.0), series(1.0), 0, "Renamed (1)"), (series(1.0), series(2.0), 1, "1 refreshed, 1 held back")],
+    [(series(1.0), series(1.0), 0, "**Renamed** (1)"), (series(1.0), series(2.0), 1, "1 refreshed, 1 held back")],
 )
 def test_a_renamed_file_is_compared_with_its_old_self(sides, capsys, content, refreshed, status, output):
     other = series(7.0)

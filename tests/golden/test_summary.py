@@ -71,6 +71,9 @@ def test_the_most_urgent_file_comes_first():
     assert places == sorted(places)
     assert "2 refreshed, 2 held back, 1 refused, 1 unchanged" in told
     assert "accepted: `known @team`" in told.replace("\u200b", "")
+    head, marks, *rows = [line for line in told.splitlines() if line.startswith("|")]
+    assert {len(line) for line in (marks, *rows)} == {len(head)}  # readable in a terminal
+    assert (marks.split(), len(rows)) == (["|", "---", *["|", "---"], *["|", "---:"] * 10, "|"], 1)
 
 
 def test_rows_and_their_columns():
