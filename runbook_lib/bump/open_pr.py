@@ -16,7 +16,6 @@ from runbook_lib.text.edits import diff, edited_paths
 from runbook_lib.text.markdown import compose_body, render, unlinked
 from runbook_lib.world.bump_branch import (
     BumpBranch,
-    commit_titles,
     find_pull,
     head_of,
     is_mine,
@@ -26,7 +25,7 @@ from runbook_lib.world.bump_branch import (
 )
 from runbook_lib.world.conditions.commits import BranchTip, Merged, Pushed
 from runbook_lib.world.conditions.forge import Described, Labelled, PullKey, PullOpen
-from runbook_lib.world.git.commits import merged_tree
+from runbook_lib.world.git.commits import list_commits, merged_tree
 from runbook_lib.world.github.models import Pull
 from runbook_lib.world.ports import Forge, World
 
@@ -97,8 +96,8 @@ def _read_work(world: World, branch: BumpBranch, planned: PlannedBump) -> Work:
     """Plan on the branch and on its base, which may have moved."""
     bump, checkout, base = branch.bump, branch.checkout, branch.base_commit
     tip = branch.tip or base
-    own_commits = commit_titles(checkout, f"{base}..{tip}")
-    base_moved_by = len(commit_titles(checkout, f"{tip}..{base}"))
+    own_commits = list_commits(checkout, base, tip)
+    base_moved_by = len(list_commits(checkout, tip, base))
     merges = bool(base_moved_by and own_commits and bump.allowed("merge-base", base))
     # The base may have brought further pins, so the bump is planned on the merge.
     remaining = plan_commit(branch, merged_tree(checkout, tip, base) if merges else tip)

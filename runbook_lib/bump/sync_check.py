@@ -103,7 +103,7 @@ def _old_lines(branch: BumpBranch, pins: Sequence[PinVerdict]) -> dict[str, str]
     if not tags:
         return {}
     options = ["-n", "-I", "-z", "--fixed-strings", "--full-name", "--no-recurse-submodules", "--no-color"]
-    listed = checkout.grep(*options, *(f"-e{tag}" for tag in tags), branch.start, "--", offline=True)
+    listed = checkout.git("grep", *options, *(f"-e{tag}" for tag in tags), branch.start, "--", offline=True)
     known = {(pin.path, pin.line) for pin in (*before, *pins)}
     lines = {}
     for line in listed.split("\n"):

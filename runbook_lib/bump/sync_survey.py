@@ -203,7 +203,7 @@ def _overdue(checkout: Checkout, commit: str | None) -> tuple[str, ...]:
     """Return sentences about the quarantines of a commit, or of the work tree, whose review date is past."""
     from runbook_lib.text.recipes import quarantine  # only a strict check asks
 
-    found = checkout.grep("-n", "-F", "-e", quarantine.REVIEW, *([commit] if commit else ()), "--", ":/tests")
+    found = checkout.git("grep", "-n", "-F", "-e", quarantine.REVIEW, *([commit] if commit else ()), "--", ":/tests")
     lines = (line.removeprefix(f"{commit}:") for line in found.split("\n"))
     return tuple(filter(None, (quarantine.overdue(line, f"{now():%Y-%m-%d}") for line in lines)))
 

@@ -175,7 +175,7 @@ def recipe_texts(branch: BumpBranch, cases: Iterable[str]) -> dict[str, str]:
     patterns = [f"-e{case}" for case in dict.fromkeys(cases)]
     if not patterns:
         return {}
-    listed = branch.checkout.grep("-z", "-l", "--fixed-strings", *patterns, branch.start, "--", recipes.FOLDER)
+    listed = branch.checkout.git("grep", "-z", "-l", "--fixed-strings", *patterns, branch.start, "--", recipes.FOLDER)
     paths = [path.partition(":")[2] for path in listed.split("\0") if path.endswith((".yaml", ".yml"))]
     return {path: text for path, text in branch.checkout.read(paths, branch.start).items() if text is not None}
 

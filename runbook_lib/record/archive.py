@@ -68,7 +68,6 @@ def begin(
             "notebook": {"name": notebook},
             "parameters": dict(parameters),
             "library": provenance.library(),
-            "requirements": provenance.requirements(),
             "who": provenance.who(os.environ),
             "process": provenance.process(),
             "engine": engine,

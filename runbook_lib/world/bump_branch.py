@@ -20,6 +20,7 @@ from runbook_lib.text.lists import join_first
 from runbook_lib.text.sanitize import visible
 from runbook_lib.world.conditions.forge import login_of, wait_for_head
 from runbook_lib.world.git.checkout import Checkout, slug_of
+from runbook_lib.world.git.commits import list_commits
 from runbook_lib.world.github.ci_status import CiStatus, branch_of, choose, judge, labels_at, wrong_tests
 from runbook_lib.world.github.copy_pr_bot import command, commands, complaint, is_refused
 from runbook_lib.world.github.models import Comment, LabelEvent, Pull, WorkflowJob, WorkflowRun
@@ -119,11 +120,11 @@ def _tip(checkout: Checkout, bump: Bump, base: str, remote: str | None, warnings
     checkout.fetch(bump.remote, bump.branch)
     if local is None or checkout.is_ancestor(local, remote):
         listed = []
-        for commit, title in commit_titles(checkout, f"{local or base}..{remote}").items():
-            listed.append(f"{commit[:10]} {visible(title)[:80]!r}")  # whoever pushed it
+        for commit in reversed(list_commits(checkout, local or base, remote)):
+            listed.append(f"{commit.id[:10]} {visible(commit.title)[:80]!r}")  # whoever pushed it
         warnings.append(
             f"Branch {bump.branch} is taken from the remote {bump.remote!r}, with commits missing from this clone: "
-            f"{join_first(listed, 5) or 'only merges'}."
+            f"{join_first(listed, 5)}."
         )
         return remote
     if not checkout.is_ancestor(remote, local):
@@ -146,12 +147,6 @@ def _remote_tip(checkout: Checkout, bump: Bump, warnings: list[str]) -> str | No
         known = any(str(error) in warning for warning in warnings)  # of the base, on the same remote
         warnings.append(unknown if known else f"{error} {unknown}")
         return None
-
-
-def commit_titles(checkout: Checkout, span: str) -> dict[str, str]:
-    """Return the IDs and titles of the commits in ``span`` (``older..newer``), without merges, newest first."""
-    log = checkout.git("log", "--no-merges", "--format=%H%x00%s", span, "--")
-    return dict(line.split("\0", 1) for line in log.split("\n") if line)
 
 
 def name_of(bump: Bump) -> str:

@@ -66,7 +66,7 @@ def _sources(checkout: Checkout, commit: str, texts: Collection[str], notes: lis
         return {}
     options = ("-l", "-z", "-I", "-F", "--full-name", "--no-color", "--no-recurse-submodules")
     try:
-        listed = checkout.grep(*options, *(f"-e{text}" for text in texts), commit, "--")
+        listed = checkout.git("grep", *options, *(f"-e{text}" for text in texts), commit, "--")
     except GitFailed as error:
         raise CannotTell(f"{checkout.path} could not be searched. {error}") from error
     sources = {}

@@ -296,13 +296,11 @@ class Journal(Protocol):
 class Changes:
     """What this run has changed so far: the IDs of its ``commits``, and the ``pushed`` ones by branch.
 
-    ``published``: it has pushed something, or opened the pull request, so GitHub may need some seconds.
     ``refused`` are GitHub's refusals of texts, by the part of the description (``Described``).
     """
 
     commits: set[str] = field(default_factory=set)
     pushed: dict[str, str] = field(default_factory=dict)
-    published: bool = False
     refused: dict[str, str] = field(default_factory=dict)
 
 

@@ -150,5 +150,5 @@ class Pushed:
         if self.before and not world.checkout.is_ancestor(self.before, commit):
             raise Refused(f"{self.remote} has {self.before[:10]}, which {commit[:10]} lacks: nothing was pushed.")
         world.checkout.push(self.remote, self.tip.branch, commit, replaces=self.before or "")
-        world.changes.published, world.changes.pushed[self.tip.branch] = True, commit
+        world.changes.pushed[self.tip.branch] = commit
         return [Effect("push", f"{self.remote} {self.tip.branch}", self.before, commit)]

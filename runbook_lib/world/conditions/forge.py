@@ -75,7 +75,7 @@ class PullOpen:
         if pull is None:
             return Check(name, "failed", f"None from {self.key.head} into {self.key.base}.")
         pushed = world.checkout.remote_tip(self.remote, self.key.head.partition(":")[2])
-        if world.changes.published:
+        if world.changes.pushed:
             pull = wait_for_head(world.forge, pull.number, pushed, world.sleep)
         state = "draft" if pull.draft else "ready for review"
         detail = f"#{pull.number}: {state}, into {pull.base_ref}, at {pull.head_sha[:10]}: {pull.url}"
@@ -88,7 +88,6 @@ class PullOpen:
         """Open it, unless somebody else is faster."""
         github, key = world.forge, self.key
         pull = once(lambda: key.find(github), lambda: github.open_pull(self.title, key.head, key.base, self.body))
-        world.changes.published = True
         return [Effect("pull request", f"#{pull.number}", None, self.title, pull.url)]
 
 

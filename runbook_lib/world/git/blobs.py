@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runbook_lib.errors import CannotTell
-from runbook_lib.world.git import command
+from runbook_lib.world.git.command import git, output
 from runbook_lib.world.machine.files import LARGEST
 
 #: Characters not allowed in names passed to git; surrogates, except those that encode bytes that are not UTF-8.
@@ -119,7 +119,7 @@ def _missing(place: Path, ref: str, path: str) -> CannotTell:
 def sizes(place: Path, ids: Iterable[str]) -> list[int]:
     """Return the bytes of each object; 0 for anything that this repository does not have."""
     names = list(ids)
-    listed = _git(place, "cat-file", "--batch-check=%(objectsize)", stdin=_lines(names)) if names else b""
+    listed = output(place, "cat-file", "--batch-check=%(objectsize)", stdin=_lines(names)) if names else b""
     return [int(size) if size.isdigit() else 0 for size in listed.splitlines()]
 
 
@@ -154,8 +154,7 @@ def branch_first(place: Path, ref: str) -> tuple[str, str]:
 def branches(place: Path) -> list[str]:
     """Return the full names of local and remote-tracking branches in version order, without the remotes' HEADs."""
     options = ["--sort=version:refname", "--format=%(refname) %(symref)"]
-    listed = _git(place, "for-each-ref", *options, "refs/heads", "refs/remotes")
-    lines = listed.decode("utf-8", "surrogateescape").splitlines()
+    lines = git(place, "for-each-ref", *options, "refs/heads", "refs/remotes").splitlines()
     return [line.rstrip(" ") for line in lines if line.endswith(" ")]  # others name a target
 
 
@@ -164,7 +163,7 @@ def _objects(place: Path, names: Iterable[str]) -> dict[str, tuple[str, bytes]]:
     names = list(dict.fromkeys(names))
     if not names:
         return {}
-    out = _git(place, "cat-file", "--batch", stdin=_lines(names))
+    out = output(place, "cat-file", "--batch", stdin=_lines(names))
     objects: dict[str, tuple[str, bytes]] = {}
     position = 0
     for name in names:
@@ -183,13 +182,6 @@ def _lines(names: Sequence[str]) -> bytes:
     # The protocol has one line per name; no name of a ref or of a file that is read has a line feed.
     lines = (":" if _NO_NAME.search(name) else name for name in names)
     return "".join(f"{name}\n" for name in lines).encode("utf-8", "surrogateescape")
-
-
-def _git(place: Path, *arguments: str, stdin: bytes = b"") -> bytes:
-    try:
-        return command.output(place, *arguments, stdin=stdin)
-    except command.GitFailed as error:
-        raise CannotTell(f"git could not read the repository {place}: {error.stderr}") from error
 
 
 def read_objects(place: Path, ids: Sequence[str], largest: int) -> dict[str, bytes]:

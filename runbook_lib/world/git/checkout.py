@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from runbook_lib.errors import NoSuchBranch, Refused, RunbookError, Unreachable
 from runbook_lib.world.git import command
@@ -18,7 +18,7 @@ from runbook_lib.world.git.command import GitFailed
 from runbook_lib.world.machine import files
 
 _FETCHED_FROM = re.compile(r"^(\S+)\t(.*) \(fetch\)", re.MULTILINE)
-_SLUG = re.compile(r"(?:^|[/:])(?P<owner>[A-Za-z0-9][A-Za-z0-9-]*)/(?P<name>[A-Za-z0-9._-]+?)(?:\.git)?/?$")
+_SLUG = re.compile(r"(?:^|[/:])(?P<slug>[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+?)(?:\.git)?/?$")
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,9 @@ class Checkout:
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    def git(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run git here and return its output, without the final newline.  Raises GitFailed."""
-        return command.git(self.path, *arguments, stdin=stdin)
-
-    def grep(self, *arguments: str, offline: bool = False) -> str:
-        """Return what ``git grep`` prints, empty if nothing matches; ``offline`` as in ``command.output``."""
-        return command.git(self.path, "grep", *arguments, offline=offline)
+    def git(self, *arguments: str, **options: Any) -> str:
+        """Run git here, with the options of ``command.output``.  Return what it prints, without the final newline."""
+        return command.git(self.path, *arguments, **options)
 
     def resolve(self, ref: str) -> str:
         """Return the full commit ID of ``ref``.  Raises RunbookError if there is none."""
@@ -152,12 +148,11 @@ class Checkout:
     def _base(self) -> tuple[str | None, str]:
         """Return that remote with its URL."""
         urls = self.remote_urls()
-        wanted = f"/{os.environ.get('GITHUB_REPOSITORY', '/')}".lower()
-        for remote, url in urls.items() if len(urls) > 1 else ():
-            if re.sub(r"(\.git)?/?$", "", url.replace(":", "/")).lower().endswith(wanted):
-                return remote, command.clean(url)
-        name = next((name for name in ("upstream", "origin") if name in urls), None)
-        return name, command.clean(urls.get(name or "", ""))
+        slugs = {remote: match["slug"].lower() for remote, url in urls.items() if (match := _SLUG.search(url))}
+        wanted = os.environ.get("GITHUB_REPOSITORY", "").lower()
+        named = [remote for remote, slug in slugs.items() if slug == wanted]
+        base = next((remote for remote in (*named, "upstream", "origin") if remote in urls), None)
+        return base, command.clean(urls.get(base or "", ""))
 
     def repository(self) -> str:
         """Return ``owner/name`` on the forge: GITHUB_REPOSITORY, else from the remotes ``upstream`` and ``origin``."""
@@ -205,7 +200,7 @@ class Checkout:
 
     def _remote_call(self, remote: str, *arguments: str) -> str:
         try:
-            return command.git(self.path, *arguments, remote=remote)
+            return self.git(*arguments, remote=remote)
         except GitFailed as error:
             raise Unreachable(
                 f"The remote {remote!r} ({self.remote_url(remote)}) could not be read. git reports: {error.stderr} "
@@ -241,7 +236,7 @@ class Checkout:
         lease = [] if replaces is None else [f"--force-with-lease={ref}:{replaces}"]
         options = ("--quiet", "--no-follow-tags", "--recurse-submodules=no", *lease)
         try:
-            command.git(self.path, "push", *options, "--", remote, f"{commit}:{ref}", remote=remote)
+            self.git("push", *options, "--", remote, f"{commit}:{ref}", remote=remote)
         except GitFailed as error:
             advice = "The commit is safe here; run again when you have permission to push."
             if "stale info" in error.stderr:
@@ -260,4 +255,4 @@ def slug_of(url: str) -> str:
         raise RunbookError(
             f"The remote's URL {command.clean(url)!r} has no owner/name.", "Set GITHUB_REPOSITORY=owner/name."
         )
-    return f"{match['owner']}/{match['name']}"
+    return match["slug"]

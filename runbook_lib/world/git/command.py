@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from runbook_lib.errors import RunbookError
+from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.text.sanitize import visible
 from runbook_lib.world.machine.subprocess_lines import GIT_BINDING, complete
 
@@ -36,12 +36,12 @@ _NO_REMOTE = 2
 OLDEST = (2, 31)
 
 
-class GitFailed(RunbookError):
+class GitFailed(CannotTell):
     """A git command that failed: its error output without credentials, and its exit status if it had one."""
 
-    def __init__(self, command: str, stderr: str, status: int | None = None):
+    def __init__(self, place: Path, command: str, stderr: str, status: int | None = None):
         self.stderr, self.status = stderr or "nothing.", status
-        super().__init__(f"`git {command}` failed: {self.stderr}")
+        super().__init__(f"`git {command}` failed in {place}: {self.stderr}")
 
 
 class NoSuchRemote(RunbookError):
@@ -97,18 +97,19 @@ def output(
         patience = _LAST_MOMENTS if remote is None else 0.0
         done = complete(["git", "-C", str(place), *options, *arguments], env, limit, stdin, patience)
     except ValueError:  # a zero byte, or a surrogate
-        raise GitFailed(visible(command), "a name contains a character that git does not allow in names.") from None
+        reason = "a name contains a character that git does not allow in names."
+        raise GitFailed(place, visible(command), reason) from None
     except (FileNotFoundError, PermissionError):
         advice = "Install it, or add it to PATH, then run again."
-        raise GitFailed(command, f"git was not found, or may not be run. {advice}") from None
+        raise GitFailed(place, command, f"git was not found, or may not be run. {advice}") from None
     except subprocess.TimeoutExpired:
-        raise GitFailed(command, f"it took longer than {limit:.0f} seconds and was stopped.") from None
+        raise GitFailed(place, command, f"it took longer than {limit:.0f} seconds and was stopped.") from None
     has_failed = done.returncode != 0
     if arguments[0] == "grep":  # status 1: no match; it continues after a file that it cannot read, without a status
         has_failed = done.returncode > 1 or done.stderr.startswith(b"error: ")
     if has_failed:
         said = (done.stderr or done.stdout).decode("utf-8", "replace")
-        raise GitFailed(command, _sentence(said), done.returncode)
+        raise GitFailed(place, command, _sentence(said), done.returncode)
     return done.stdout
 
 

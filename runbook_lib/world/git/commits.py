@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from runbook_lib.errors import Refused
@@ -134,11 +135,7 @@ def tree_with(checkout: Checkout, start: str, edits: Sequence[Edit]) -> str:
     """
     paths = edited_paths(edits)
     with temporary_folder() as folder:
-        index = folder / "index"
-
-        def git(*arguments: str, stdin: str = "") -> str:
-            return command.git(checkout.path, *arguments, stdin=stdin, index=index)
-
+        git = partial(checkout.git, index=folder / "index")
         git("read-tree", start)
         listed = entries(checkout.path, [(start, path) for path in paths])
         modes = {path: _file_mode(path, entry) for (_, path), entry in listed.items()}
@@ -232,7 +229,7 @@ def move_branch(checkout: Checkout, branch: str, commit: str, old: str | None) -
     ref = f"refs/heads/{branch}"
     try:
         expected = old or "0" * len(commit)
-        command.git(checkout.path, "update-ref", "-m", "commit", ref, commit, expected, settings=_NO_HOOKS)
+        checkout.git("update-ref", "-m", "commit", ref, commit, expected, settings=_NO_HOOKS)
     except GitFailed as error:
         raise Refused(
             f"The branch {branch} in {checkout.path} was not moved to {commit[:10]}. git says: {error.stderr} "

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from runbook_lib.text.redact import Redactor
 from runbook_lib.world.machine.clock import now, stamp
+from runbook_lib.world.machine.subprocess_lines import complete
 
 VARIABLE = "RUNBOOK_NOTIFY"
 #: A bump starts to wait for a person, becomes ready to merge, or fails.
@@ -27,13 +28,10 @@ def notify(event: Event, bump: Mapping[str, Any], sentence: str, next_action: st
     redactor = Redactor(os.environ)
     try:
         text = json.dumps(redactor.data(document))
-        done = subprocess.run(
-            shlex.split(command), input=f"{text}\n", text=True, capture_output=True, timeout=_LIMIT, check=False,
-            start_new_session=True,
-        )  # fmt: skip
+        done = complete(shlex.split(command), os.environ, _LIMIT, f"{text}\n".encode())
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         return redactor.text(f"The command in {VARIABLE} could not be run: {error}")
     if done.returncode:
-        problem = done.stderr.strip().rpartition("\n")[2][:300]
+        problem = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2][:300]
         return redactor.text(f"The command in {VARIABLE} ended with exit status {done.returncode}. {problem}".strip())
     return ""

@@ -1,7 +1,6 @@
 """The facts about person, machine, process and this installation that a record contains."""
 
 import getpass
-import hashlib
 import os
 import platform
 import socket
@@ -66,15 +65,6 @@ def library() -> dict[str, Any]:
     if (ROOT / ".git").exists() and (commit := _git(ROOT, "rev-parse", "--verify", "HEAD") or None):
         dirty = bool(_git(ROOT, "status", "--porcelain", "--untracked-files=no"))
     return {"version": version, "commit": commit, "dirty": dirty, "python": platform.python_version()}
-
-
-@cache
-def requirements() -> dict[str, str] | None:
-    """Return name and sha256 of the locked requirements of this installation; None without them."""
-    file = ROOT / "environment" / "requirements.txt"
-    if not file.is_file():
-        return None
-    return {"name": f"environment/{file.name}", "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
 
 
 def process(pid: int | None = None) -> dict[str, Any]:

@@ -49,10 +49,8 @@ def test_a_path_that_is_not_a_file_is_none_and_does_not_affect_the_others(clone,
 
 def test_a_large_object_is_left_out_and_not_read(clone, monkeypatch):
     names = [git(clone, "rev-parse", f"main:{path}") for path in ("docker/one", "with space", "empty")]
-    read, outputs = blobs.command.output, []
-    monkeypatch.setattr(
-        blobs.command, "output", lambda *words, **rest: outputs.append(read(*words, **rest)) or outputs[-1]
-    )
+    read, outputs = blobs.output, []
+    monkeypatch.setattr(blobs, "output", lambda *words, **rest: outputs.append(read(*words, **rest)) or outputs[-1])
     assert blobs.read_objects(clone, [*names, "0" * 40], 3) == {names[0]: b"two", names[2]: b""}
     assert not any(b"no utf-8" in output for output in outputs)
 
@@ -90,7 +88,7 @@ def test_a_branch_goes_before_a_tag_of_its_name(clone):
 
 def test_a_folder_without_a_repository_is_reported(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    with pytest.raises(CannotTell, match=r"git could not read the repository .*: fatal: not a git repository"):
+    with pytest.raises(CannotTell, match=r"`git cat-file --batch` failed in .*: fatal: not a git repository"):
         blobs.read_blobs(tmp_path, [("main", "x")])
 
 
