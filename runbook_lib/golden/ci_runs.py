@@ -166,12 +166,7 @@ def _without_bump(state: PullRequestState, run_id: str, source: str) -> ChosenRu
         if all(map(has_values, changed)):  # committed by an earlier run
             state = replace(state, branch=replace(branch, base_commit=run.tested))
             return replace(run, pull_request=state, older=False)
-    if not bump.allowed("older-run", run.number):
-        raise Refused(
-            f"{run.source.name} tested {run.tested[:10]}, but {name} is at {tip[:10]}: the run's values may differ "
-            "from this branch's. Check out the commit that was tested, or name a run of this branch.",
-            "older-run",
-        )
+    _require_tested(bump, run.source.name, run.number, run.tested, name, tip)
     return run
 
 
@@ -187,7 +182,8 @@ def _choose_github(state: PullRequestState, github: Forge, named: str | Workflow
     labels = labels_at(pull.labels, labellings, run.created) if pull else frozenset()
     workflow = bump.repository.ci.workflow or WORKFLOW
     source = of_github(github, run, image_type=bump.image_type, branch=branch, labels=labels, workflow=workflow)
-    _require_head(bump, source.name, run.id, run.head_sha, head)
+    if bump.tag:
+        _require_tested(bump, source.name, run.id, run.head_sha, "the head of the bump", head)
     return ChosenRun(
         state, source, url=run.url, number=run.id, tested=run.head_sha, failed=source.failed,
         older=run.head_sha != head, named=isinstance(named, str), attempt=run.attempt,
@@ -216,7 +212,8 @@ def _choose_pipeline(state: PullRequestState, run_id: str) -> ChosenRun:
         if pipeline.status in UNDER_WAY:
             action = Next.again(f"When it has ended ({pipeline.url}):")
             return _waiting(state, f"{name} of {head[:10]} ({pipeline.status})", action, for_ci=True)
-        _require_head(bump, name, pipeline.id, pipeline.sha, head)
+        if bump.tag:
+            _require_tested(bump, name, pipeline.id, pipeline.sha, "the head of the bump", head)
     source = _of_pipelines([of_gitlab(gitlab, pipeline, bump.image_type) for pipeline in pipelines])
     failed_tests = tuple(sorted(job.name for job in source.jobs if job.state not in ("passed", "skipped")))
     newest = pipelines[0]
@@ -226,12 +223,12 @@ def _choose_pipeline(state: PullRequestState, run_id: str) -> ChosenRun:
     )  # fmt: skip
 
 
-def _require_head(bump: Bump, name: str, number: int, commit: str, head: str) -> None:
-    """Raise Refused for a bump's run of another commit than its head, unless ``older-run`` permits it."""
-    if bump.tag and commit != head and not bump.allowed("older-run", number):
+def _require_tested(bump: Bump, name: str, number: int, commit: str, place: str, head: str) -> None:
+    """Raise Refused for a run of another commit than the head of a place, unless ``older-run`` permits it."""
+    if commit != head and not bump.allowed("older-run", number):
         raise Refused(
-            f"{name} tested {commit[:10]}, but the head of the bump is {head[:10]}. Its values may differ from those "
-            "of the commit that would be merged.",
+            f"{name} tested {commit[:10]}, but {place} is at {head[:10]}, whose values may differ. "
+            "Name a run of that commit, or check out the commit that was tested.",
             "older-run",
         )
 

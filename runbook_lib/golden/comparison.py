@@ -34,6 +34,7 @@ from runbook_lib.text.recipes.file_names import (
 )  # fmt: skip
 from runbook_lib.text.recipes.rows import RecipeRow
 from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.git.checkout import Checkout
 
 #: Artifacts between two lines of progress.
 _REPORTED = 20
@@ -139,17 +140,16 @@ def read_table(branch: BumpBranch, measured: Mapping[str, str]) -> GoldenTable:
     """Read the measured files and those that the branch has changed, in all versions."""
     diff = ("diff", "--name-only", "--no-renames", "-z", branch.fork, branch.start, "--", FOLDER, PERFORMANCE)
     changed = _golden_paths(branch.checkout.git(*diff).split("\0"))
-    paths = {name: path_of(name) for name in sorted({*map(short_name, changed), *measured})}
-    configs = {name: config_path(path) for name, path in paths.items()}
-    before = branch.checkout.read(paths.values(), branch.fork)
-    texts = branch.texts([*paths.values(), *dict.fromkeys(configs.values()), LINT])
-    return GoldenTable(
-        {name: before[path] for name, path in paths.items()},
-        {name: texts[path] for name, path in paths.items()},
-        measured,
-        {name: texts[path] for name, path in configs.items()},
-        texts[LINT] is not None,
-    )
+    names = sorted({*map(short_name, changed), *measured})
+    before, texts = (_texts(branch.checkout, names, commit) for commit in (branch.fork, branch.start))
+    return GoldenTable({name: before[name] for name in names}, texts, measured, texts[LINT] is not None)
+
+
+def _texts(checkout: Checkout, names: Iterable[str], commit: str) -> dict[str, str | None]:
+    """Return the golden files with these names at a commit, the configurations of their tests, and the lint."""
+    paths = list(map(path_of, names))
+    texts = checkout.read([*paths, *dict.fromkeys(map(config_path, paths)), LINT], commit)
+    return {short_name(path): text for path, text in texts.items()}
 
 
 def judge_branch(branch: BumpBranch) -> Verdicts:
@@ -172,18 +172,14 @@ def require_known(branch: BumpBranch, decisions: Decisions) -> None:
 def _rejected(ci_run: ChosenRun, new: Mapping[str, str]) -> frozenset[str]:
     """Return the measured files that fail CI's comparison with those in the tested commit."""
     checkout = ci_run.branch.checkout
-    tested = ci_run.tested if checkout.has(ci_run.tested) else ci_run.branch.start
-    paths = list(map(path_of, new))
-    texts = checkout.read([*paths, *dict.fromkeys(map(config_path, paths))], tested)
+    texts = _texts(checkout, new, ci_run.tested if checkout.has(ci_run.tested) else ci_run.branch.start)
     return frozenset(
-        name
-        for name, path in zip(new, paths, strict=True)
-        if examine(name, texts[path], new[name], texts[config_path(path)]).ci
+        name for name, text in new.items() if examine(name, texts[name], text, texts[config_path(name)]).ci
     )
 
 
 def _list_paths(branch: BumpBranch) -> list[str]:
-    folders = (FOLDER, PERFORMANCE, recipes.FOLDER, LINT)
+    folders = (FOLDER, PERFORMANCE, recipes.FOLDER)
     listed = branch.checkout.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", branch.start, "--", *folders)
     return listed.split("\0")
 

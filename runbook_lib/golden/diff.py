@@ -50,12 +50,9 @@ def compare(old: GoldenFiles, new: GoldenFiles, history: GoldenHistory = NO_HIST
     """Judge every file on either side, sorted by name, with the newer configuration of each test."""
     renamed = _renamed(old.contents, new.contents)
     names = sorted((old.contents.keys() | new.contents.keys()) - renamed.keys() - set(renamed.values()))
-    configs = {}
-    for name in names:
-        config = config_path(name)
-        configs[name] = new.texts.get(config, old.texts.get(config))
-    before, after = ({name: side.texts.get(name) for name in names} for side in (old, new))
-    verdicts = GoldenTable(before, after, {}, configs, new.lint).judge(history)
+    before = {name: old.texts.get(name) for name in names}
+    configs = {name: text for name, text in old.texts.items() if _is_config(name)}
+    verdicts = GoldenTable(before, {**configs, **new.texts}, {}, new.lint).judge(history)
     moved = []
     for name, source in renamed.items():
         moved.append(Judgement(name, "renamed", (ReviewReason("", f"renamed from {source}"),)))

@@ -32,7 +32,7 @@ from runbook_lib.golden.groups import (
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.lists import did_you_mean
-from runbook_lib.text.recipes.file_names import has_values, is_baseline, path_of
+from runbook_lib.text.recipes.file_names import config_path, has_values, is_baseline, path_of
 
 #: The number of standard deviations from which a deviation is held back.
 _LEAST_DEVIATIONS = 2.75
@@ -192,14 +192,13 @@ def _ratio(change: float) -> float:
 class GoldenTable:
     """Golden files by name: at the commit where the branch diverged (None: not there), on the branch, and measured.
 
-    ``base`` and ``branch`` have every file that the run measured or the branch has changed.  ``configs`` are the
-    configurations for comparing them.  ``lint``: the repository's lint refuses every NaN.
+    ``base`` has every file that the run measured or the branch has changed, and ``branch`` the configuration of each
+    test too.  ``lint``: the repository's lint refuses every NaN.
     """
 
     base: Mapping[str, str | None]
     branch: Mapping[str, str | None]
     measured: Mapping[str, str]
-    configs: Mapping[str, str | None]
     lint: bool
 
     @property
@@ -213,9 +212,10 @@ class GoldenTable:
 
     def judge(self, history: GoldenHistory = NO_HISTORY, attempt: int = 1) -> Verdicts:
         """Judge every file of the table."""
+        texts = self.current
         examined = (
-            examine(name, self.base[name], text, self.configs.get(name), lint=self.lint)
-            for name, text in self.current.items()
+            examine(name, before, texts.get(name), texts.get(config_path(name)), lint=self.lint)
+            for name, before in self.base.items()
         )
         return judge_all(examined, history, attempt=attempt)
 

@@ -138,9 +138,10 @@ def _next(values: GoldenComparison, bump: Bump) -> Next:
     """Return how to decide: one by one, or in the file of decisions."""
     if bump.tag:  # it asks for those on broken tests too
         return Next.run(notebooks.REVIEW, "Make the decisions:")
-    name, danger, _ = next(judge.held_back(values.verdicts, values.table), ("", "", ""))
-    in_file = bump.decisions.advice("accept", name, danger) if name else "quarantine the tests with 06-broken-tests"
-    return Next(f"Accept them by name ({in_file}), or quarantine the test with 06-broken-tests.")
+    for name, danger, _ in judge.held_back(values.verdicts, values.table):
+        in_file = bump.decisions.advice("accept", name, danger)
+        return Next(f"Accept them by name ({in_file}), or quarantine the test with 06-broken-tests.")
+    return Next("Nobody can accept what is refused: quarantine the test with 06-broken-tests.")
 
 
 def _check_complete(values: GoldenComparison) -> Check:

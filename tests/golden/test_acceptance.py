@@ -23,7 +23,7 @@ VERDICTS = Verdicts(
     (Group("dgx_h100", "", "iteration-time", 1.48, (HELD,), 36, 36),),
 )
 GROUP = VERDICTS.groups[0]
-TABLE = GoldenTable({}, {}, {}, {}, lint=False)
+TABLE = GoldenTable({}, {}, {}, lint=False)
 
 
 def by_hand(*subjects: str, seen: Seen | None = None) -> Decisions:
