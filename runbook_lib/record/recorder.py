@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -121,11 +122,8 @@ class Recorder:
             self.store("change.diff", evidence.diff)
         for name, text in evidence.files.items() if self.folder else ():
             self.store(name, text if isinstance(text, str) else text())
-        for each in evidence.decided:
-            name = each.subject if each.kind == "allow" else f"{each.kind} {each.subject}"
-            at = {"at": each.at} if each.at else {}
-            used = {"exception": name, "reason": each.reason, "danger": each.confirm, "by": each.by, **at}
-            self._add("exceptions", used)
+        for decision in evidence.decided:
+            self._add("exceptions", asdict(decision))
         if evidence != Evidence():
             self.save()
 

@@ -136,11 +136,10 @@ def _rows(folder: Path, table: str) -> list[dict[str, str]]:
 
 def decisions(run: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     """Yield what people have decided that the run used, each once, and who and why."""
-    for name, entry in {str(used.get("exception")): used for used in run["exceptions"]}.items():
-        decision, danger = name if " " in name else f"allow {name}", entry.get("danger")
+    for (kind, subject), entry in {(used["kind"], used["subject"]): used for used in run["exceptions"]}.items():
         yield {
-            "decision": f"{decision} ({danger})" if danger else decision, "why": str(entry.get("reason", "")),
-            "who": str(entry.get("by") or person(run)), "when": str(entry.get("at") or run["started"]),
+            "decision": f"{kind} {subject} ({entry['confirm']})".removesuffix(" ()"), "why": entry["reason"],
+            "who": entry["by"] or person(run), "when": entry["at"] or run["started"],
         }  # fmt: skip
 
 

@@ -111,9 +111,11 @@ def _require_valid(run: Mapping[str, Any], folder: Path) -> None:
     parse_time(run["started"])
     names = [run["notebook"]["name"], *(step["name"] for step in run["steps"])]
     parts = [run, *run["steps"]]
-    texts = [*names, *(part["state"] for part in parts), *(part["outcome"]["sentence"] for part in parts)]
+    kinds = [each["kind"] for part in parts for each in (*part["effects"], *part["decisions"])]
+    kinds += [each["kind"] for each in run["exceptions"]]
+    texts = [*names, *kinds, *(part["state"] for part in parts), *(part["outcome"]["sentence"] for part in parts)]
     if not all(isinstance(text, str) for text in texts) or not all(names):
-        raise ValueError("it lacks its notebook, or the name, the state or the outcome of a step")
+        raise ValueError("it lacks its notebook, or the name, the state or the outcome of a step, or a kind")
     for part in parts:
         Next(**part["outcome"]["next"])
 

@@ -103,7 +103,8 @@ def _decide(runs: Sequence[Predicate]) -> _Decided:
     for _, run in sorted(by_itself.items()):
         if run["state"] != "done":
             return run["state"], run, run
-    if len(since) == len(runs) or any(map(_changes, since)):
+    has_changed = any(run["effects"] and run["notebook"]["name"] in CHANGING_STEPS for run in since)
+    if has_changed or len(since) == len(runs):
         return "in progress", last, last
     return _of_bump(runs[-1 - len(since)], last)
 
@@ -169,10 +170,6 @@ def _has_applied(run: Predicate) -> bool:
         return False
     parts = ("inputs", "effects", "checks", "conditions", "steps")
     return run["state"] != "failed" or any(run[part] for part in parts)
-
-
-def _changes(run: Predicate) -> bool:
-    return run["notebook"]["name"] in CHANGING_STEPS and bool(run["effects"])
 
 
 def status(root: Path) -> list[BumpStatus]:

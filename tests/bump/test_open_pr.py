@@ -378,7 +378,7 @@ def test_a_moved_base_is_merged_on_request(world: World) -> None:
     assert git(world.remote, "log", "-1", "--format=%P", BRANCH).split() == [first, tip]
     assert made.pull is not None
     assert made.pull.head_sha == made.commit
-    assert [entry["exception"] for entry in world.said("exceptions")] == ["merge-base"]
+    assert [entry["subject"] for entry in world.said("exceptions")] == ["merge-base"]
     world.open_pr(allow="merge-base")
     assert world.effects() == []
 

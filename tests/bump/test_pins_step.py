@@ -175,7 +175,7 @@ def test_an_older_tag_needs_its_exception_and_the_record_keeps_it(checkout: Chec
     with pytest.raises(Refused, match="what: older-tag"):
         pins_step.plan_bump(branch(checkout, tag="26.01-py3"))
     run(checkout, step, tag="26.01-py3", decisions=allowed("older-tag"), mode="local").step(pins_step.github)
-    assert [it["exception"] for it in step.run["exceptions"]] == ["older-tag"]
+    assert [it["subject"] for it in step.run["exceptions"]] == ["older-tag"]
 
 
 def test_without_the_registry_apply_works_and_publish_requires_an_exception(

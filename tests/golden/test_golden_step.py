@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import re
 import zipfile
 from collections.abc import Iterator
@@ -200,7 +201,7 @@ def test_a_divergence_is_accepted_with_its_danger_confirmed_and_the_reason_kept(
     assert changed(at) == [f"{FOLDER}/{REGRESSION}"]
     assert "another order" in git(at.checkout.path, "log", "-1", "--format=%B")
     (said,) = at.said("exceptions")
-    assert said["exception"] == f"accept {REGRESSION}"
+    assert (said["kind"], said["subject"]) == ("accept", REGRESSION)
     assert said["reason"] == "the new cuDNN sums in another order"
     body = at.github().pulls()[0].body
     assert "5 refreshed, 0 held back" in body
@@ -228,7 +229,7 @@ def test_a_round_is_pushed_once_and_tested(at: World) -> None:
     with pytest.raises(Refused, match="what: older-run"):
         step05(at, run_id=old)
     step05(at, run_id=old, allow="older-run", mode="local")
-    assert [entry["exception"] for entry in at.said("exceptions")] == ["older-run"]
+    assert [entry["subject"] for entry in at.said("exceptions")] == ["older-run"]
 
 
 def test_nothing_is_pushed_while_a_run_is_in_progress(tmp_path: Path) -> None:
@@ -246,7 +247,7 @@ def test_nothing_is_pushed_while_a_run_is_in_progress(tmp_path: Path) -> None:
             run.step(push_round)
             assert at.outcome().startswith(starts)
             assert at.effects() == ["push", "comment"] * bool(allow)
-        assert [entry["exception"] for entry in at.said("exceptions")] == ["push-while-running"]
+        assert [entry["subject"] for entry in at.said("exceptions")] == ["push-while-running"]
 
 
 def test_a_decision_about_one_round_is_open_again_on_other_values(
@@ -412,7 +413,14 @@ def test_a_run_of_other_code_needs_the_exception(feature: World) -> None:
     assert feature.state() == before
     step05(feature, tag="", run_id="#10", allow="older-run", mode="local")
     assert len(changed(feature)) == 4
-    assert [entry["exception"] for entry in feature.said("exceptions")] == ["older-run"]
+    assert [entry["subject"] for entry in feature.said("exceptions")] == ["older-run"]
+
+
+def test_what_nobody_can_accept_is_to_be_quarantined(feature: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    slower(monkeypatch, "gpt3_moe_mcore_te_ep8", math.nan)
+    told = {"tag": "", "run_id": "#10", "accept": f"{REGRESSION}: right", "confirm": "divergence"}
+    step05(feature, mode="local", **told)
+    assert feature.steps[-1].run["outcome"]["next"]["because"].startswith("Nobody can accept what is refused")
 
 
 def test_a_detached_head_is_refused(feature: World) -> None:
@@ -481,7 +489,7 @@ def test_a_shift_of_a_platform_waits_for_one_decision(at: World, monkeypatch: py
     message = git(at.checkout.path, "log", "-1", "--format=%B")
     assert re.search(r"^- dgx_h100/iteration-time ×1\.\d\d: the image is slower$", message, re.MULTILINE)
     (exception,) = at.said("exceptions")
-    assert exception["exception"] == "accept dgx_h100/iteration-time"
+    assert exception["subject"] == "dgx_h100/iteration-time"
     again = step05(at, mode="preview", confirm="slower", **told)
     assert again.waiting == {"dgx_gb200/iteration-time"}
     (decision,) = [entry for entry in at.said("decisions") if entry["subject"] == "dgx_gb200/iteration-time"][-1:]

@@ -175,6 +175,8 @@ def test_no_commit_in_a_repository_that_is_no_archive(tmp_path: Path) -> None:
         lambda run: run.update(outcome={"sentence": "", "next": {"command": "x"}}),
         lambda run: run.update(steps=[{}]),
         lambda run: run.update(steps=None),
+        lambda run: run.update(effects=[{"effect": "issue"}]),
+        lambda run: run.update(decisions=None),
     ],
 )  # fmt: skip
 def test_a_damaged_record_stops_nobody(tmp_path: Path, damage: Callable[[dict[str, Any]], object]) -> None:

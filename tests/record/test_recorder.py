@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -88,7 +89,7 @@ def test_what_a_run_tells_is_on_the_disk(tmp_path: Path) -> None:
             {"name": "pins", "status": "passed", "detail": "all agree"},
             {"name": "tag", "status": "skipped", "detail": "not reachable"},
         ],
-        "exceptions": [{"exception": "older-tag", "reason": "a roll-back", "danger": "", "by": ""}],
+        "exceptions": [asdict(Decision("allow", "older-tag", "a roll-back"))],
         "warnings": ["One file lags.", "Another too."],
         "links": {"PR": "https://github.com/o/r/pull/1"},
         "planned": [{"sentence": "change 4 lines", "publish": False}, {"sentence": "push them", "publish": True}],

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from archives import BUMP, elements, words
 
+from runbook_lib.decisions import Decision
 from runbook_lib.record import report
 
 RUN = {
@@ -21,8 +22,8 @@ RUN = {
     },
     "links": {"pull request": "https://forge/7"},
     "exceptions": [
-        {"exception": "unverified-tag", "reason": "no access", "by": "Bob", "at": "2026-04-01T00:03:00Z"},
-        {"exception": "accept gpt.json", "danger": "slower", "reason": "new cuBLAS", "by": "Cy", "at": "2026-04-01"},
+        vars(Decision("allow", "unverified-tag", "no access", by="Bob", at="2026-04-01T00:03:00Z")),
+        vars(Decision("accept", "gpt.json", "new cuBLAS", "slower", by="Cy", at="2026-04-01")),
     ],
     "decisions": [{"kind": "accept", "subject": "gpt.json", "why": "slower by 4 %"}],
     "warnings": ["Disk is nearly full."],

@@ -124,7 +124,7 @@ def test_a_confirmation_holds_for_one_commit_alone(opened: World) -> None:
     assert commands(opened) == []
     assert authorize(opened, allow=f"{FOREIGN}:{first}") == ""
     assert commands(opened) == [f"/ok to test {first}"]
-    assert [it["exception"] for it in opened.said("exceptions")] == [f"{FOREIGN}:{first}"]
+    assert [it["subject"] for it in opened.said("exceptions")] == [f"{FOREIGN}:{first}"]
     second = other.does("echo x >setup.py; commit")
     assert "waiting for a person to confirm a commit" in authorize(opened, allow=f"{FOREIGN}:{first}")
     assert authorize(opened)

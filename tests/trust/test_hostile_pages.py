@@ -74,7 +74,7 @@ def a_run(text: str) -> dict[str, Any]:
         "who": named("git") | {"ci": named("service", "actor")},
         "inputs": named("digest", "head_commit") | {"requirements": [named("name", "evidence") | {"state": "missing"}]},
         "links": named("PR"), "warnings": [*named("warning").values()],
-        "exceptions": [named("exception", "reason", "by", "at", "danger")],
+        "exceptions": [named("kind", "subject", "reason", "by", "at", "confirm")],
         "decisions": [named("kind", "subject", "why")],
         "outcome": named("sentence") | {"next": named("because")},
     }  # fmt: skip
