@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from archives import BUMP
 
 from runbook_lib.decisions import Decision
 from runbook_lib.errors import RunbookError
@@ -127,7 +128,7 @@ def test_stores_tables_and_the_diff_without_secrets(tmp_path: Path, monkeypatch:
 def test_in_jupyterlab_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JPY_SESSION_NAME", "/x/01-pin.ipynb")
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
-    step = begin.open_record("01-github-pin", PREVIEW, repository="o/r")
+    step = begin.open_record("01-github-pin", PREVIEW, BUMP, {})
     step.keep(Evidence(tables={"t": [{"a": 1}]}, diff="-a\n+b\n"))
     step.check(Check("pins", "failed", "differ"))
     assert step.folder is None
