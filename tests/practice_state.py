@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from runbook_lib.notebook.place import LOCK
 from runbook_lib.practice.world import PracticeWorld
-from runbook_lib.world.github.errors import NotAllowed
+from runbook_lib.world.github.models import NotAllowed
 
 
 def fingerprint(world: PracticeWorld) -> str:

@@ -17,8 +17,7 @@ from runbook_lib.text.edits import diff
 from runbook_lib.text.recipes import rows
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.git.commits import tree_with
-from runbook_lib.world.github.errors import RIGHTS, scopes
-from runbook_lib.world.github.models import GitHubRepository
+from runbook_lib.world.github.models import RIGHTS, GitHubRepository, scopes
 from runbook_lib.world.ports import Forge, World
 
 NAME = notebooks.PREFLIGHT

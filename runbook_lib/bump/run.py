@@ -23,7 +23,7 @@ from runbook_lib.record import decisions
 from runbook_lib.record.recorder import Recorder
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.git.checkout import Checkout
-from runbook_lib.world.github.errors import NotAllowed
+from runbook_lib.world.github.models import NotAllowed
 from runbook_lib.world.ports import ONLINE, Services, World
 
 State = Literal["holds", "made", "would be made", "waits", "failed"]

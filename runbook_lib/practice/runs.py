@@ -10,8 +10,7 @@ from runbook_lib.practice import ci, evidence
 from runbook_lib.practice.ci import Job
 from runbook_lib.practice.git import BareRepository, read_texts
 from runbook_lib.practice.store import Record, Store, matching, transactions
-from runbook_lib.world.github.errors import NotAllowed
-from runbook_lib.world.github.models import Artifact, WorkflowJob, WorkflowRun
+from runbook_lib.world.github.models import Artifact, NotAllowed, WorkflowJob, WorkflowRun
 from runbook_lib.world.transport.archives import MissingFile
 
 RUNNERS = {"dgx_h100": "nvidia-ci-aws-gpu-x8", "dgx_gb200": "nvidia-ci-aws-use2-gpu-x4"}

@@ -176,10 +176,6 @@ class SecondCi(Protocol):
     without a reply.
     """
 
-    @property
-    def url(self) -> str:
-        """The address of the service."""
-
     def addresses(self) -> tuple[str, ...]:
         """Return the addresses of the project, for people and for git."""
 

@@ -1,8 +1,12 @@
-"""Replies of services: JSON, and what it may hold, within limits."""
+"""Replies of services: JSON, what it may hold, within limits, and the objects that are made of it."""
 
 import json
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from datetime import datetime
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 #: Values and names in a reply, each of which takes Python up to 150 bytes; a hundred jobs have 200,000.
 _VALUES = 1_000_000
 
@@ -40,3 +44,31 @@ def whole_number(value: Any) -> int:
 def one_line(text: str) -> str:
     """Return text from outside on one line, without invisible characters."""
     return "".join(char if char.isprintable() else " " for char in text).strip()
+
+
+def text(value: Any) -> str:
+    """Return a text, which services leave out as null.  Raises TypeError for anything else."""
+    if not isinstance(value, str | None):
+        raise TypeError(f"{type(value).__name__} instead of a text")
+    return value or ""
+
+
+def _optional_time(value: Any) -> datetime | None:
+    return datetime.fromisoformat(value) if value else None
+
+
+#: How the value of a field is read, by its type.
+_READ: Mapping[Any, Callable[[Any], Any]] = {
+    int: whole_number, str: text, bool: bool, datetime: datetime.fromisoformat, datetime | None: _optional_time,
+}  # fmt: skip
+
+
+def made(cls: type[T], data: Any, names: Mapping[str, str], **values: Any) -> T:
+    """Return an object with these values, and the others from a reply, under the names of their fields or ``names``.
+
+    Raises KeyError, TypeError, AttributeError or ValueError if they are missing or of another type.
+    """
+    for field in fields(cls):  # type: ignore[arg-type]
+        if field.name not in values:
+            values[field.name] = _READ[field.type](data[names.get(field.name, field.name)])
+    return cls(**values)

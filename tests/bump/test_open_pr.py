@@ -274,7 +274,7 @@ def test_the_text_of_a_colleagues_pull_request_is_kept(world: World) -> None:
 
 PULL = Pull(
     number=9, url="", title="", body="", draft=True, state="open", merged=False, head_ref="theirs", head_sha="a" * 40,
-    head_owner="somebody", base_ref="main", base_sha="b" * 40, merge_commit=None, mergeable=None, labels=frozenset(),
+    head_owner="somebody", base_ref="main", merge_commit=None, mergeable=None, labels=frozenset(),
     author="somebody",
 )  # fmt: skip
 

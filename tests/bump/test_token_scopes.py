@@ -13,7 +13,7 @@ from runbook_lib.bump.preflight import PERMISSIONS
 from runbook_lib.errors import RunbookError
 from runbook_lib.model import Check
 from runbook_lib.practice.store import ENGINEER
-from runbook_lib.world.github.errors import RIGHTS
+from runbook_lib.world.github.models import RIGHTS
 
 READS = [each.replace("=write", "=read") for each in PERMISSIONS]
 CLASSIC = {name: Token(ENGINEER, scopes=name) for name in ("repo", "repo, workflow", "public_repo", "gist", "")}

@@ -122,7 +122,6 @@ def test_the_project_names_its_addresses_and_protected_branches(place: Place) ->
     assert place.ci.addresses()[0].endswith(f"/{REPOSITORY}")
     assert str(place.home / "gitlab.git") in place.ci.addresses()
     assert place.ci.protected() == ("main", "dev", "core_*")
-    assert place.ci.url
 
 
 def test_logs_and_artifacts_are_read_in_parts_or_missing(place: Place) -> None:

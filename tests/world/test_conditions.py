@@ -4,7 +4,7 @@ import pytest
 from bumping import BRANCH, World, bump_to
 
 from runbook_lib.world.conditions.forge import Labelled, PullKey
-from runbook_lib.world.github.errors import NotAllowed
+from runbook_lib.world.github.models import NotAllowed
 
 
 def test_a_label_is_recorded_although_the_next_one_is_refused(opened: World) -> None:

@@ -10,8 +10,7 @@ from runbook_lib.model import Check, Effect, Evidence, Next
 from runbook_lib.text.markdown import compose_body
 from runbook_lib.world.github.ci_status import branch_of, choose
 from runbook_lib.world.github.copy_pr_bot import command, commands
-from runbook_lib.world.github.errors import NotAllowed
-from runbook_lib.world.github.models import Issue, Pull
+from runbook_lib.world.github.models import Issue, NotAllowed, Pull
 from runbook_lib.world.once import once
 from runbook_lib.world.ports import Forge, World
 

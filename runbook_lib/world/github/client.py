@@ -21,8 +21,20 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.text.redact import Redactor
 from runbook_lib.world.api import Api
 from runbook_lib.world.github import models
-from runbook_lib.world.github.errors import LOGIN_ADVICE, RIGHTS, NotAllowed, required, scopes
-from runbook_lib.world.github.models import Artifact, Comment, Issue, LabelEvent, Pull, WorkflowJob, WorkflowRun
+from runbook_lib.world.github.models import (
+    LOGIN_ADVICE,
+    RIGHTS,
+    Artifact,
+    Comment,
+    Issue,
+    LabelEvent,
+    NotAllowed,
+    Pull,
+    WorkflowJob,
+    WorkflowRun,
+    required,
+    scopes,
+)
 from runbook_lib.world.replies import items_of, whole_number
 from runbook_lib.world.transport import urls
 from runbook_lib.world.transport.archives import FileInParts

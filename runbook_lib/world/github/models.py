@@ -1,16 +1,24 @@
-"""GitHub's objects as small dataclasses, read from its JSON.
+"""GitHub's objects as small dataclasses, read from its JSON, and what it allows a token.
 
 ``of`` raises KeyError, TypeError, AttributeError or ValueError if required data is missing from a reply.  Times are
 aware, in UTC.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
-from runbook_lib.world.replies import whole_number
+from runbook_lib.errors import RunbookError
+from runbook_lib.world.replies import made, one_line, text, whole_number
 
+LOGIN_ADVICE = "Set GITHUB_TOKEN, or log in with `gh auth login`."
+RIGHTS = (
+    "A fine-grained token needs, for the repository, read access to metadata, contents and deployments, and write "
+    "access to actions, issues and pull requests (to contents too, where git pushes with it); a classic one the scope "
+    "repo."
+)
 #: GitHub's names for the relation of an account to a repository in which it has permissions.
 _INSIDERS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 
@@ -19,33 +27,6 @@ _NAMES = {
     "url": "html_url", "created": "created_at", "started": "started_at", "completed": "completed_at",
     "attempt": "run_attempt", "size": "size_in_bytes", "merge_commit": "merge_commit_sha",
 }  # fmt: skip
-
-T = TypeVar("T")
-
-
-def _text(value: Any) -> str:
-    """Return a text, which GitHub leaves out as null.  Raises TypeError for anything else."""
-    if not isinstance(value, str | None):
-        raise TypeError(f"{type(value).__name__} instead of a text")
-    return value or ""
-
-
-def _optional_time(value: Any) -> datetime | None:
-    return datetime.fromisoformat(value) if value else None
-
-
-#: How the value of a field is read, by its type.
-_READ: Mapping[Any, Callable[[Any], Any]] = {
-    int: whole_number, str: _text, bool: bool, datetime: datetime.fromisoformat, datetime | None: _optional_time,
-}  # fmt: skip
-
-
-def _made(cls: type[T], data: Any, **values: Any) -> T:
-    """Return an object with these values, and the others as GitHub sends them under the names of their fields."""
-    for field in fields(cls):  # type: ignore[arg-type]
-        if field.name not in values:
-            values[field.name] = _READ[field.type](data[_NAMES.get(field.name, field.name)])
-    return cls(**values)
 
 
 @dataclass(frozen=True)
@@ -59,7 +40,7 @@ class GitHubRepository:
     @classmethod
     def of(cls, data: Any) -> Self:
         allowed = frozenset(name for name, may in (data.get("permissions") or {}).items() if may)
-        return _made(cls, data, name=data["full_name"], permissions=allowed)
+        return made(cls, data, _NAMES, name=data["full_name"], permissions=allowed)
 
 
 @dataclass(frozen=True)
@@ -67,7 +48,7 @@ class Pull:
     """A pull request.  ``head_owner`` is empty for a deleted fork.
 
     ``merge_commit`` (what CI tests) and ``mergeable`` (false for a conflict) are None while GitHub computes them, and
-    in lists.  ``base_sha`` is the base branch when the pull request was opened or last pushed to, not now.
+    in lists.
     """
 
     number: int
@@ -81,7 +62,6 @@ class Pull:
     head_sha: str
     head_owner: str
     base_ref: str
-    base_sha: str
     merge_commit: str | None
     mergeable: bool | None
     labels: frozenset[str]
@@ -89,12 +69,11 @@ class Pull:
 
     @classmethod
     def of(cls, data: Any) -> Self:
-        head, base = data["head"], data["base"]
-        return _made(
-            cls, data, draft=bool(data.get("draft")), merged=data.get("merged_at") is not None,
+        head = data["head"]
+        return made(
+            cls, data, _NAMES, draft=bool(data.get("draft")), merged=data.get("merged_at") is not None,
             head_ref=head["ref"], head_sha=head["sha"], head_owner=login(head.get("user")),
-            base_ref=base["ref"], base_sha=base["sha"],
-            merge_commit=data.get("merge_commit_sha"), mergeable=data.get("mergeable"),
+            base_ref=data["base"]["ref"], merge_commit=data.get("merge_commit_sha"), mergeable=data.get("mergeable"),
             labels=frozenset(label["name"] for label in data["labels"]), author=login(data["user"]),
         )  # fmt: skip
 
@@ -117,7 +96,7 @@ class Comment:
     @classmethod
     def of(cls, data: Any) -> Self:
         is_bot = bool(data["user"]) and data["user"].get("type") == "Bot"
-        return _made(cls, data, author=login(data["user"]), insider=_is_insider(data), bot=is_bot)
+        return made(cls, data, _NAMES, author=login(data["user"]), insider=_is_insider(data), bot=is_bot)
 
 
 @dataclass(frozen=True)
@@ -159,7 +138,7 @@ class WorkflowRun:
         repositories = [(data.get(name) or {}).get("id") for name in ("repository", "head_repository")]
         attempt = whole_number(data.get("run_attempt") or 1)
         fork = repositories[0] != repositories[1]
-        return _made(cls, data, name=_text(data.get("name")), attempt=attempt, fork=fork)
+        return made(cls, data, _NAMES, name=text(data.get("name")), attempt=attempt, fork=fork)
 
 
 @dataclass(frozen=True)
@@ -179,7 +158,7 @@ class WorkflowJob:
     @classmethod
     def of(cls, data: Any) -> Self:
         failed = tuple(step["name"] for step in data.get("steps") or () if step["conclusion"] == "failure")
-        return _made(cls, data, failed_steps=failed, runners=tuple(map(str, data.get("labels") or ())))
+        return made(cls, data, _NAMES, failed_steps=failed, runners=tuple(map(str, data.get("labels") or ())))
 
 
 @dataclass(frozen=True)
@@ -194,7 +173,7 @@ class Artifact:
 
     @classmethod
     def of(cls, data: Any) -> Self:
-        return _made(cls, data)
+        return made(cls, data, _NAMES)
 
 
 @dataclass(frozen=True)
@@ -224,7 +203,7 @@ class Issue:
     def of(cls, data: Any) -> Self:
         # GitHub describes them as objects or mere names.
         labels = frozenset(label if isinstance(label, str) else label["name"] or "" for label in data["labels"])
-        return _made(cls, data, labels=labels, author=login(data["user"]), insider=_is_insider(data))
+        return made(cls, data, _NAMES, labels=labels, author=login(data["user"]), insider=_is_insider(data))
 
 
 def login(user: Any) -> str:
@@ -235,3 +214,22 @@ def login(user: Any) -> str:
 def _is_insider(data: Any) -> bool:
     """Return True if the author of a comment or an issue has permissions in the repository."""
     return data.get("author_association") in _INSIDERS
+
+
+class NotAllowed(RunbookError):
+    """A reply of 403 or 404: the object does not exist, or this token may not see it (GitHub does not say which)."""
+
+
+def scopes(header: str | None) -> frozenset[str]:
+    """Return the scopes that a header lists."""
+    return frozenset(re.findall(r"[\w:]+", header or ""))
+
+
+def required(headers: Mapping[str, str]) -> str:
+    """Return a sentence on the permissions that the token needs, according to GitHub."""
+    if accepted := headers.get("x-accepted-github-permissions"):
+        return f"The token needs the permission {one_line(accepted).replace('; ', ' or ')}."
+    if accepted := headers.get("x-accepted-oauth-scopes"):
+        owned = one_line(headers.get("x-oauth-scopes", "")) or "none"
+        return f"The request needs one of the scopes {one_line(accepted)}; the token has {owned}."
+    return RIGHTS

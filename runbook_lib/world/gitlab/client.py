@@ -13,7 +13,6 @@ import httpx
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.world.api import Api
-from runbook_lib.world.gitlab import models
 from runbook_lib.world.gitlab.models import Bridge, NoSuchRef, Pipeline, PipelineJob
 from runbook_lib.world.transport import urls
 from runbook_lib.world.transport.archives import FileInParts
@@ -28,7 +27,7 @@ class GitLab(Api):
     def __init__(self, env: Mapping[str, str] = os.environ, *, transport: httpx.BaseTransport | None = None) -> None:
         """Prepare with GITLAB_URL, GITLAB_TOKEN and GITLAB_PROJECT (path or number).  Sends nothing yet."""
         url, token, project = (env.get(name, "").strip() for name in ("GITLAB_URL", "GITLAB_TOKEN", "GITLAB_PROJECT"))
-        self.url = urls.service_address("GITLAB_URL", url, "https://gitlab.example.com")
+        urls.service_address("GITLAB_URL", url, "https://gitlab.example.com")
         if not re.fullmatch(r"[!-~]+", token):
             raise RunbookError("There is no token for GitLab.", "Set GITLAB_TOKEN to one with the scope read_api.")
         if not re.fullmatch(r"[0-9]+|[\w.-]+(/[\w.-]+)+", project):
@@ -45,14 +44,14 @@ class GitLab(Api):
 
     def start(self, ref: str, variables: Mapping[str, str]) -> Pipeline:
         fields = {"ref": ref, "variables": [{"key": name, "value": value} for name, value in variables.items()]}
-        return self._ask("start a pipeline", "/pipeline", models.pipeline_of, "POST", content=fields)
+        return self._ask("start a pipeline", "/pipeline", Pipeline.of, "POST", content=fields)
 
     def pipeline(self, number: int) -> Pipeline:
-        return self._ask(f"read pipeline {number}", f"/pipelines/{number}", models.pipeline_of)
+        return self._ask(f"read pipeline {number}", f"/pipelines/{number}", Pipeline.of)
 
     def pipelines(self, sha: str) -> tuple[Pipeline, ...]:
         def build(data: Any) -> Pipeline | None:
-            return None if data.get("source") == "parent_pipeline" else models.pipeline_of(data)
+            return None if data.get("source") == "parent_pipeline" else Pipeline.of(data)
 
         query = {"sha": sha, "order_by": "id", "sort": "desc"}
         found = self._list(f"list the pipelines of {sha[:10]}", "/pipelines", build, query=query)
@@ -64,10 +63,10 @@ class GitLab(Api):
 
     def bridges(self, pipeline: int) -> tuple[Bridge, ...]:
         action = f"list the bridges of pipeline {pipeline}"
-        return tuple(filter(None, self._list(action, f"/pipelines/{pipeline}/bridges", models.bridge_of)))
+        return tuple(filter(None, self._list(action, f"/pipelines/{pipeline}/bridges", Bridge.of)))
 
     def jobs(self, pipeline: int) -> tuple[PipelineJob, ...]:
-        return self._list(f"list the jobs of pipeline {pipeline}", f"/pipelines/{pipeline}/jobs", models.job_of)
+        return self._list(f"list the jobs of pipeline {pipeline}", f"/pipelines/{pipeline}/jobs", PipelineJob.of)
 
     def artifact(self, job: int) -> FileInParts:
         return self._file(f"/jobs/{job}/artifacts")

@@ -1,16 +1,19 @@
 """GitLab's objects, as far as they are used here, read from its JSON.
 
-Sources: GitLab's REST API (version 4): pipelines, jobs, projects.  Each ``…_of`` raises
-KeyError, TypeError, AttributeError or ValueError for a malformed reply.
+Sources: GitLab's REST API (version 4): pipelines, jobs, projects.  Each ``of`` raises KeyError, TypeError,
+AttributeError or ValueError for a malformed reply.
 """
 
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.world.replies import one_line, whole_number
+from runbook_lib.world.replies import made, text, whole_number
+
+#: GitLab's names of fields, where ours differ.
+_NAMES = {"url": "web_url"}
 
 
 class NoSuchRef(RunbookError):
@@ -34,6 +37,10 @@ class Pipeline:
     status: str
     url: str
 
+    @classmethod
+    def of(cls, data: Any) -> Self:
+        return made(cls, data, _NAMES)
+
 
 @dataclass(frozen=True)
 class PipelineJob:
@@ -52,6 +59,13 @@ class PipelineJob:
     size: int = 0
     expired: bool = False
 
+    @classmethod
+    def of(cls, data: Any) -> Self:
+        until, size = data.get("artifacts_expire_at"), (data.get("artifacts_file") or {}).get("size")
+        expired = bool(until) and datetime.fromisoformat(until) < datetime.now(UTC)
+        reason = text(data.get("failure_reason"))
+        return made(cls, data, _NAMES, reason=reason, size=whole_number(size or 0), expired=expired)
+
 
 @dataclass(frozen=True)
 class Bridge:
@@ -63,33 +77,12 @@ class Bridge:
     platform: str
     pipeline: int | None
 
-
-def _line(text: object) -> str:
-    return one_line(str(text or "")[:300])
-
-
-def pipeline_of(data: Any) -> Pipeline:
-    """Return a pipeline, from a list or by itself."""
-    ref, status, url = (_line(data[name]) for name in ("ref", "status", "web_url"))
-    return Pipeline(whole_number(data["id"]), str(data["sha"]), ref, status, url)
-
-
-def bridge_of(data: Any) -> Bridge | None:
-    """Return the bridge; None unless it starts functional tests of an image type."""
-    match = re.fullmatch(r"functional:(?:run_)?(dev|lts)(?:_([a-z0-9_]+))?", data["name"])
-    if match is None:
-        return None
-    started = data.get("downstream_pipeline")
-    pipeline = whole_number(started["id"]) if started else None
-    return Bridge(data["name"], data["status"], match[1], match[2] or "", pipeline)
-
-
-def job_of(data: Any) -> PipelineJob:
-    """Return a job of a pipeline."""
-    until = data.get("artifacts_expire_at")
-    return PipelineJob(
-        whole_number(data["id"]), _line(data["name"]), _line(data["stage"]), _line(data["status"]),
-        _line(data.get("failure_reason")), _line(data.get("web_url")),
-        whole_number((data.get("artifacts_file") or {}).get("size") or 0),
-        bool(until) and datetime.fromisoformat(until) < datetime.now(UTC),
-    )  # fmt: skip
+    @classmethod
+    def of(cls, data: Any) -> Self | None:
+        """Return the bridge; None unless it starts functional tests of an image type."""
+        match = re.fullmatch(r"functional:(?:run_)?(dev|lts)(?:_([a-z0-9_]+))?", data["name"])
+        if match is None:
+            return None
+        started = data.get("downstream_pipeline")
+        pipeline = whole_number(started["id"]) if started else None
+        return made(cls, data, _NAMES, environment=match[1], platform=match[2] or "", pipeline=pipeline)

@@ -93,15 +93,14 @@ class Client:
 
     def request(
         self, method: str, url: httpx.URL, headers: Mapping[str, str], *, secret: Mapping[str, str] | None = None,
-        content: Any = None, follow: bool = True, source: httpx.URL | None = None, **extensions: Any,
+        content: Any = None, follow: bool = True, **extensions: Any,
     ) -> httpx.Response:  # fmt: skip
         """Return the complete reply, regardless of status; the headers ``secret`` go only to the origin of ``url``.
 
-        ``source`` is the URL that has led to ``url``, by default ``home``.  The extension ``largest`` is another limit
-        of bytes; ``store`` opens a file for the body of a reply of status 200, which has it as the extension ``file``.
-        Raises NoReply.
+        The extension ``largest`` is another limit of bytes; ``store`` opens a file for the body of a reply of status
+        200, which has it as the extension ``file``.  Raises NoReply.
         """
-        origin, source = url, source or self.home
+        origin, source = url, self.home
         for _ in range(_REDIRECTS + 1):
             if not (url.host and may_redirect((source.scheme, source.host), (url.scheme, url.host))):
                 raise NoReply(
@@ -298,7 +297,7 @@ class RemoteFile:
         """Return the reply to a request for a part, or with status 200 set the complete file."""
         try:
             response = self._client.request(
-                "GET", address, {"Range": f"bytes={start}-{start + size - 1}"}, source=self._origin,
+                "GET", address, {"Range": f"bytes={start}-{start + size - 1}"},
                 secret=self._secret if address == self._origin else {}, largest=max(size, _REFUSAL), store=self._store,
             )  # fmt: skip
         except NoReply as error:

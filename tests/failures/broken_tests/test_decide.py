@@ -33,8 +33,7 @@ from runbook_lib.practice.runs import PracticeRefusal, StoredFile
 from runbook_lib.practice.store import scripted
 from runbook_lib.text.recipes.rows import Target
 from runbook_lib.world.bump_branch import BumpBranch, read_state
-from runbook_lib.world.github.errors import NotAllowed
-from runbook_lib.world.github.models import Issue
+from runbook_lib.world.github.models import Issue, NotAllowed
 from runbook_lib.world.ports import World as Outside
 
 HANG = "gpt3_mcore_te_tp4_pp1_long"

@@ -11,7 +11,7 @@ import pytest
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.world import api
 from runbook_lib.world.github.client import GitHub
-from runbook_lib.world.github.errors import NotAllowed
+from runbook_lib.world.github.models import NotAllowed
 from runbook_lib.world.transport import http
 
 TOKEN = "ghp_secretsecretsecret"
