@@ -65,19 +65,19 @@ def look(world: World, bump: Bump) -> MergeFacts:
 
 def plan(facts: MergeFacts, bump: Bump) -> Plan[World]:
     """Return the remaining work.  None of it makes the run fail, because people must do it."""
-    waiting = (run for run in facts.runs if run.status == "waiting")
-    outcomes = (Outcome(f"waiting for {run.name}: {run.detail}", run.next) for run in waiting)
-    checks = []
+    waiting, checks = list[Outcome](), []
     for run in facts.runs:
         status: Status = "passed" if run.status == "passed" else "skipped"
         checks.append(replace(run, status=status, detail=f"{run.status}: {run.detail}"))
+        if run.status == "waiting":
+            waiting.append(Outcome(f"waiting for {run.name}: {run.detail}", run.next))
     evidence = Evidence(
         inputs={"base_commit": facts.branch.base_commit, "merge_commit": facts.merged or None},
         tables={"branches": facts.branches, **facts.quarantines.evidence.tables},
         warnings=facts.notes,
     )
     return Plan(
-        _done(facts), tuple(_shown(facts)), waiting=next(outcomes, None), checks=tuple(checks), evidence=evidence,
+        _done(facts), tuple(_shown(facts)), waiting=next(iter(waiting), None), checks=tuple(checks), evidence=evidence,
         only_reads=True,
     )  # fmt: skip
 

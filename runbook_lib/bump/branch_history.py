@@ -9,6 +9,7 @@ person who has read its diff confirms it by its full ID.
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -175,13 +176,11 @@ def review(branch: BumpBranch, head: str, records: Path | None, theirs: str = ""
 def review_pull(branch: BumpBranch, pull: Pull, records: Path | None, *, mine: bool) -> Review | None:
     """Return the review of a pull request's commits, whoever made them; None if they cannot be fetched."""
     if not branch.checkout.has(pull.head_sha):
-        try:  # may have been pushed since the branch was read
+        with suppress(RunbookError):  # may have been pushed since the branch was read
             if mine:
                 branch.checkout.fetch(branch.bump.remote, branch.bump.branch)
             else:
                 branch.checkout.fetch_pull(branch.base_remote, pull.number)
-        except RunbookError:
-            return None
     if not branch.checkout.has(pull.head_sha):
         return None
     return review(branch, pull.head_sha, records, theirs="" if mine else pull.url)

@@ -138,7 +138,7 @@ class CiPassed:
 
     def _read(self, world: World) -> CiStatus:
         pull = self.key.require(world.forge)
-        return read_progress(replace(self.state, pull=pull), pull, world.forge)
+        return read_progress(self.state, pull, world.forge)
 
 
 def _evidence(progress: CiStatus) -> Evidence:

@@ -9,8 +9,7 @@ from typing import get_args
 
 from runbook_lib import display
 from runbook_lib.errors import CannotTell
-from runbook_lib.images.reference import Tag
-from runbook_lib.pins.bump import ImageType
+from runbook_lib.images.reference import ImageType, Tag
 from runbook_lib.pins.check import Agreement, PinVerdict, check_pins, outcome
 from runbook_lib.pins.repositories import FILE, MEGATRON_LM, Repository
 from runbook_lib.pins.sites import Texts
@@ -231,22 +230,21 @@ def _resolve(place: Path, refs: Sequence[str], notes: list[str]) -> list[tuple[s
     for ref in refs:
         if ref in patterns:
             for full in _matching(ref, known):
-                if any(fnmatchcase(full.split("/", 2)[2], pattern) for pattern in excluded):
-                    continue
-                names.setdefault(full, (full.split("/", 2)[2], True))
+                name = full.split("/", 2)[2]
+                if not any(fnmatchcase(name, pattern) for pattern in excluded):
+                    names.setdefault(full, (name, True))
         else:
             full, note = blobs.branch_first(place, ref)
             notes += [note] if note else []
             names[full] = (names.get(full, (ref,))[0], False)
     if not names:
         raise CannotTell("The refs exclude every branch.", "Name one to check.")
-    commits = blobs.commits(place, names)
-    resolved: dict[tuple[str, str], bool] = {}
+    commits, resolved = blobs.commits(place, names), []
     for full, (name, globbed) in names.items():
         if (commit := commits[full]) is None:
             raise CannotTell(_missing(place, name))
-        resolved[name, commit] = globbed and resolved.get((name, commit), True)
-    return [(name, commit, globbed) for (name, commit), globbed in resolved.items()]
+        resolved.append((name, commit, globbed))
+    return resolved
 
 
 def _matching(pattern: str, known: Sequence[str]) -> list[str]:

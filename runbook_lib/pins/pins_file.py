@@ -41,19 +41,19 @@ def parse(text: str, name: str, origin: str = FILE) -> Repository:
     """
     file = user_file.read(text, load_schema("runbook_lib.pins", SCHEMA), "pins file", origin)
     values = file.values
-    images = [_image(file, ())]
-    pins: list[PinSite] = []
+    main = _image(file, ())
+    images, pins = {main.name: main}, list[PinSite]()
     for index, declared in enumerate(values["pins"]):
         keys = ("pins", index)
-        image = _image(file, keys) if "image" in declared else images[0]
-        if image.name not in {other.name for other in images}:
-            images.append(image)
-        pins.append(replace(_pin(file, keys), image=image.name))
-    for image in images:
-        if not any(site.lockstep and site.image == image.name for site in pins):
-            expected = f"at least one pin of {image.name} of the kind lockstep, with which its others are compared"
+        image = _image(file, keys) if "image" in declared else main
+        if images.setdefault(image.name, image) != image:
+            raise file.refusal((*keys, "image"), "the family that the file gives this image elsewhere")
+        pins.append(_pin(file, keys, image.name))
+    for pinned in images:
+        if not any(site.lockstep and site.image == pinned for site in pins):
+            expected = f"at least one pin of {pinned} of the kind lockstep, with which its others are compared"
             raise file.refusal(("pins",), expected)
-    sites = Sites(_with_short_names(images), tuple(pins), platforms=tuple(values.get("platforms", ())))
+    sites = Sites(_with_short_names(list(images.values())), tuple(pins), platforms=tuple(values.get("platforms", ())))
     return Repository(
         name, sites, title=values.get("title", TITLE), ci=RepositoryCi(tuple(values.get("labels", ()))), origin=origin,
         holds={str(entry["tag"]): str(entry["reason"]) for entry in values.get("hold", ())},
@@ -86,7 +86,7 @@ def _with_short_names(images: Sequence[PinnedImage]) -> tuple[PinnedImage, ...]:
     )
 
 
-def _pin(file: UserFile, keys: Keys) -> PinSite:
+def _pin(file: UserFile, keys: Keys, image: str) -> PinSite:
     values = file.value(keys)
     ((way, value),) = values["find"].items()
     if "dockerfile" in values and way != "build-arg":
@@ -108,6 +108,7 @@ def _pin(file: UserFile, keys: Keys) -> PinSite:
         kind,
         needs="declared",
         dockerfile=values.get("dockerfile", ""),
+        image=image,
         value=values.get("value", holds),
         edition=values.get("edition"),
     )

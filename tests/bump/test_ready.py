@@ -38,11 +38,14 @@ def test_a_pipeline_that_nobody_looked_for_is_unknown(
     monkeypatch.setenv("GITLAB_URL", address)
     monkeypatch.setenv("GITLAB_TOKEN", "x")
     world.open_pr()
-    bump = bump_to(allow=allow)
-    state = ready.check(BumpBranch.find(world.checkout, bump), world.github(), world.records)
-    (found,) = [each for each in state.requirements if each.kind == "second ci"]
+    (found,) = [each for each in check(world, allow=allow).requirements if each.kind == "second ci"]
     assert (found.state, found.blocks) == ("unknown", blocks)
     assert ("what: second-ci-unseen" in found.next.because) is blocks
+
+
+def check(world: World, **told: Any) -> ReadyFacts:
+    """What is ready, with these decisions."""
+    return ready.check(BumpBranch.find(world.checkout, bump_to(**told)), world.github(), world.records)
 
 
 def of_a_fork(world: World, script: str) -> str:
@@ -62,12 +65,7 @@ def of_a_fork(world: World, script: str) -> str:
 
 def test_the_commits_of_a_forks_pull_request_are_judged(world: World, colleague: None) -> None:
     evil = of_a_fork(world, "evil.sh")
-
-    def look(allow: str = "") -> ReadyFacts:
-        branch = BumpBranch.find(world.checkout, bump_to(allow=allow))
-        return ready.check(branch, world.github(), world.records)
-
-    (commits,) = [each for each in look().requirements if each.blocks and each.kind == "commits"]
+    (commits,) = [each for each in check(world).requirements if each.blocks and each.kind == "commits"]
     assert evil[:10] in commits.evidence
     assert evil in commits.next.because
     assert "git push" not in commits.next.because  # it is not our branch
@@ -79,7 +77,8 @@ def test_the_commits_of_a_forks_pull_request_are_judged(world: World, colleague:
     assert "evil.sh" in (folder / "change.diff").read_text()
     world.open_pr(allow=f"foreign-commit:{evil}")
     assert "label" in world.effects()
-    assert not [each for each in look(f"foreign-commit:{evil}").requirements if each.blocks and each.kind == "commits"]
+    confirmed = check(world, allow=f"foreign-commit:{evil}").requirements
+    assert not [each for each in confirmed if each.blocks and each.kind == "commits"]
 
 
 def test_the_bumps_own_commits_are_recognized_in_a_fork(world: World, colleague: None) -> None:
@@ -96,7 +95,7 @@ def test_commits_that_cannot_be_fetched_are_not_met(world: World, colleague: Non
     git(path, "reflog", "expire", "--expire=now", "--all")
     git(path, "gc", "-q", "--prune=now")
     git(world.remote, "update-ref", "-d", "refs/pull/10/head")
-    state = ready.check(BumpBranch.find(world.checkout, bump_to()), world.github(), world.records)
+    state = check(world)
     assert [(each.kind, each.state) for each in state.requirements] == [("commits", "unknown")]
     world.open_pr()
     assert "cannot be fetched" in world.outcome()
@@ -104,7 +103,7 @@ def test_commits_that_cannot_be_fetched_are_not_met(world: World, colleague: Non
 
 def test_a_strangers_pull_request_is_not_the_bumps(world: World) -> None:
     of_a_fork(world, "evil.sh")
-    state = ready.check(BumpBranch.find(world.checkout, bump_to()), world.github(), world.records)
+    state = check(world)
     assert (state.requirements, "no pull request" in state.problem) == ((), True)
     world.open_pr(mode="preview")
     assert any("will not be used" in entry for entry in world.said("warnings"))

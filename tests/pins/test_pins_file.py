@@ -170,6 +170,7 @@ BAD = [
     (SMALLEST.replace("{arg: X}", "{text: 'a'}"), "text is 'a'; expected a text with {image} or {tag} in it once"),
     (SMALLEST.replace("{arg: X}", "{text: '{tag} {image}'}"), "expected a text with {image} or {tag}"),
     (f"{TOP}{PIN}    family: ngc\n", "no family in a pin without an image of its own"),
+    (f"{TOP}{PIN}    image: nvcr.io/nvidia/pytorch\n    family: other\n", "the family that the file gives this image"),
     (f"{TOP}{PIN}    image: a.b/c:1\n", "image is 'a.b/c:1'; expected a.b/c, without tag and digest."),
     (SMALLEST.replace("{arg: X}", "{yaml: a..b}"), "yaml is 'a..b'; expected keys and indexes"),
     (SMALLEST.replace("{arg: X}", "{regex: '(?P<image>x'}"), "it is not a valid RE2 expression: missing )"),

@@ -55,29 +55,23 @@ def changed_lines(made):
 # -- plan: what it changes -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("image_type", "target", "pins_of_layout"),
+    [
+        ("dev", "26.04-py3", [[GITLAB], [DEV, GITLAB], [DEV, GITLAB], [DEV, GITLAB, DOCKERFILE]]),
+        ("lts", "25.11-py3", [[GITLAB], [LTS, GITLAB], [LTS, GITLAB], [LTS, GITLAB]]),
+    ],
+)
 @pytest.mark.parametrize("number", LAYOUTS)
 @pytest.mark.parametrize("dev", ["26.02-py3", "25.09-py3"], ids=["other tag than lts", "same tag as lts"])
-def test_a_dev_bump_moves_every_dev_pin_and_nothing_else(number, dev):
-    texts = layout(number, dev=dev)
-    made = plan(texts)
-    wanted = layout(number, dev="26.04-py3")
-    paths = {1: [GITLAB], 2: [DEV, GITLAB], 3: [DEV, GITLAB], 4: [DEV, GITLAB, DOCKERFILE]}[number]
-    assert [edit.path for edit in made.edits] == paths
-    assert [edit.after for edit in made.edits] == [wanted[path] for path in paths]
-    assert [edit.before for edit in made.edits] == [texts[path] for path in paths]
-    assert {line[0] for line in changed_lines(made) if dev in line} == {"-"}
-    assert plan(applied(texts, made)).edits == ()
-
-
-@pytest.mark.parametrize("number", LAYOUTS)
-@pytest.mark.parametrize("dev", ["26.02-py3", "25.09-py3"], ids=["other tag than dev", "same tag as dev"])
-def test_an_lts_bump_moves_every_lts_pin_and_nothing_else(number, dev):
-    texts = layout(number, dev=dev)
-    made = plan(texts, "25.11-py3", "lts")
-    wanted = layout(number, dev=dev, lts="25.11-py3")
-    paths = [GITLAB] if number == 1 else [LTS, GITLAB]
-    assert {edit.path: edit.after for edit in made.edits} == {path: wanted[path] for path in paths}
-    assert plan(applied(texts, made), "25.11-py3", "lts").edits == ()
+def test_a_bump_moves_every_pin_of_its_type_and_nothing_else(number, dev, image_type, target, pins_of_layout):
+    texts, paths = layout(number, dev=dev), pins_of_layout[number - 1]
+    made = plan(texts, target, image_type)
+    wanted = layout(number, **{"dev": dev, image_type: target})
+    assert [(edit.path, edit.before, edit.after) for edit in made.edits] == [
+        (path, texts[path], wanted[path]) for path in paths
+    ]
+    assert plan(applied(texts, made), target, image_type).edits == ()
 
 
 @pytest.mark.parametrize("ending", ["", "\n", "\r\n", " \n\n"])
