@@ -19,8 +19,7 @@ def mark(text: str, node: str, marker: str, reason: str, issue: int, review: str
     ``node`` is pytest's ID.  Without a ``marker`` of the repository the test is skipped.  ``issue`` 0 stands for one
     that is not filed yet, for previews.  Raises Refused for a test that is not found, or a file that cannot be edited.
     """
-    before = _parsed(text, node)
-    chain = _chain(before, node)
+    before, chain = _parsed(text, node)
     if _is_skipped(before, chain, marker):
         return text
     lines = text.split("\n")
@@ -43,7 +42,7 @@ def mark(text: str, node: str, marker: str, reason: str, issue: int, review: str
 
 def unmark(text: str, node: str, marker: str) -> str:
     """Return the text without the lines that ``mark`` added for a test.  Raises Refused if it did not add them."""
-    chain = _chain(_parsed(text, node), node)
+    tree, chain = _parsed(text, node)
     lines = text.split("\n")
     for decorator in chain[-1].decorator_list:
         at = decorator.lineno - 1
@@ -53,7 +52,7 @@ def unmark(text: str, node: str, marker: str) -> str:
             after = "\n".join(lines)
             _prove(after, text, node, imported=False)
             return after
-    if _is_skipped(_parsed(text, node), chain, marker):
+    if _is_skipped(tree, chain, marker):
         raise Refused(f"{node} is left out by something else than a comment `# Broken: …`. Re-enable it by hand.")
     return text
 
@@ -64,21 +63,20 @@ def is_skipped(texts: Mapping[str, str], node: str, marker: str) -> bool:
     if text is None:
         return False
     try:
-        tree = _parsed(text, node)
-        return _is_skipped(tree, _chain(tree, node), marker)
+        return _is_skipped(*_parsed(text, node), marker)
     except Refused:
         return False
 
 
-def _parsed(text: str, node: str) -> ast.Module:
+def _parsed(text: str, node: str) -> tuple[ast.Module, list[Definition]]:
+    """Return a file's tree, and the definitions in it that a node ID names, the outermost first.
+
+    Raises Refused for a file that cannot be parsed, and unless there is one of each definition.
+    """
     try:
-        return ast.parse(text)
+        tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise Refused(f"The file of {node} cannot be parsed ({error}). Mark the test by hand.") from error
-
-
-def _chain(tree: ast.Module, node: str) -> list[Definition]:
-    """Return the definitions that a node ID names, the outermost first.  Raises Refused unless there is one of each."""
     body, chain = tree.body, list[Definition]()
     for name in node.partition("[")[0].split("::")[1:]:
         found = [each for each in body if isinstance(each, Definition) and each.name == name]
@@ -89,7 +87,7 @@ def _chain(tree: ast.Module, node: str) -> list[Definition]:
         body = found[0].body
     if not chain:
         raise Refused(f"{node} names no test: write `path/of/test_file.py::test_name`.")
-    return chain
+    return tree, chain
 
 
 def _is_skipped(tree: ast.Module, chain: Sequence[Definition], marker: str) -> bool:
@@ -117,12 +115,15 @@ def _begin(statement: ast.stmt) -> int:
 
 def _prove(without: str, marked: str, node: str, *, imported: bool) -> None:
     """Raise Refused unless the test's first decorator, and an import, are all that a program has beyond another."""
-    tree = _parsed(marked, node)
-    _chain(tree, node)[-1].decorator_list.pop(0)
+    tree, chain = _parsed(marked, node)
+    chain[-1].decorator_list.pop(0)
+    in_place = True
     if imported:
-        tree.body.remove(next(filter(_imports_pytest, tree.body)))
+        at = next(index for index, each in enumerate(tree.body) if _imports_pytest(each))
+        del tree.body[at]
+        in_place = not _must_be_first(tree.body[at])
     try:
-        same = ast.dump(tree) == ast.dump(_parsed(without, node))
+        same = in_place and ast.dump(tree) == ast.dump(_parsed(without, node)[0])
     except RecursionError:
         same = False
     if not same:

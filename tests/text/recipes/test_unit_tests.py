@@ -86,6 +86,7 @@ def test_a_missing_import_is_added(text: str, first: str) -> None:
         ("test_a", "def test_a(): ...\ndef test_a(): ...\n", "twice"),
         ("test_a", "def test_a(:\n", "cannot be parsed"),
         ("test_a", "x = '\\\n'\rdef test_a(): ...\n", "by hand"),
+        ("test_a", "from __future__ import annotations; import os\ndef test_a(): ...\n", "by hand"),
     ],
 )
 def test_a_file_that_cannot_be_edited_is_refused(node: str, text: str, says: str) -> None:
