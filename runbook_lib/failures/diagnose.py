@@ -110,10 +110,10 @@ def is_settled(job: FailedJob, logs: Sequence[LogSummary]) -> bool:
     return root is not None and root.log.rank is not None
 
 
-def names_a_cause(job: FailedJob, logs: Sequence[LogSummary]) -> bool:
+def names_a_cause(logs: Sequence[LogSummary]) -> bool:
     """Return True if these logs show a cause, certain or not."""
     possible = evidence.candidates(logs)
-    return is_settled(job, logs) or (bool(possible) and possible[0].finding.confidence > CONFIDENT)
+    return bool(possible) and possible[0].finding.confidence > CONFIDENT
 
 
 def kind_of_job(name: str) -> FailureKind:

@@ -6,7 +6,6 @@ GitHub, GitLab, nemo-run, torchrun and Slurm, and the interleaved output of seve
 
 import math
 import re
-from dataclasses import replace
 
 from runbook_lib.failures.evidence import DRIFT, QUOTED, SHOWN, Finding, LogSummary, MetricComparison
 from runbook_lib.failures.log_lines import clean, failed_test, inner_time, parts, split, without_colours
@@ -58,12 +57,11 @@ class Scanner:
         self._platform: list[str] = []
 
     def _start_attempt(self) -> None:
-        self._log = LogSummary(self._name, self._rank)  # except for findings and progress
+        self._log = LogSummary(self._name, self._rank)  # except for the findings
         self._reader = TracebackReader(self._lines_before)
         self._matches: dict[tuple[str, int | None], Finding] = {}
         self._tests: dict[str, Finding] = {}
         self._values: dict[str, tuple[float, ...]] = {}
-        self._progress = b""
         self._in_summary = False
         self._step_ended = False
         self._group = 0  # the first line of a script that is only printed
@@ -94,20 +92,16 @@ class Scanner:
             self._scan_block(self._rest if complete else self._rest + b"\n")
             self._rest = b""
         summary = self._last_attempt()
-        tail = [clean(line)[:SHOWN] for line in self._tail.splitlines()[-QUOTED:]]
-        return replace(
-            summary, tail=tuple(line for line in tail if line.strip()), lines=self._number, problem=problem,
-            platform=tuple(self._platform),
-        )  # fmt: skip
+        tail = (clean(line)[:SHOWN] for line in self._tail.splitlines()[-QUOTED:])
+        summary.tail = tuple(line for line in tail if line.strip())
+        summary.lines, summary.problem, summary.platform = self._number, problem, tuple(self._platform)
+        return summary
 
     def _last_attempt(self) -> LogSummary:
         """Return the summary since the launcher's last restart, or of the previous attempt if that shows no fault."""
         self._reader.close_all(self._number)
-        summary = replace(
-            self._log, progress=clean(self._progress).strip()[:SHOWN],
-            findings=(*self._reader.found.values(), *self._matches.values(), *self._tests.values()),
-        )  # fmt: skip
-        return summary if self._earlier is None or self._has_evidence() else self._earlier
+        self._log.findings = (*self._reader.found.values(), *self._matches.values(), *self._tests.values())
+        return self._log if self._earlier is None or self._has_evidence() else self._earlier
 
     def _scan_block(self, block: bytes) -> None:
         """Scan complete lines: those with a literal of a rule, and those of an open traceback."""
@@ -151,7 +145,7 @@ class Scanner:
             if math.isfinite(loss):
                 self._log.losses = (self._log.losses or (loss,))[0], loss
         start = block.rfind(b"\n", 0, at) + 1
-        self._progress = block[max(start, at - 200) : progress.end()]
+        self._log.progress = clean(block[max(start, at - 200) : progress.end()]).strip()[:SHOWN]
         self._log.iteration = int(progress[2])
         _, rank, _ = split(clean(block[start : progress.end()][:LONGEST]))
         self._forget_survived(self._rank if rank is None else rank)

@@ -12,11 +12,12 @@ Sources: ``--log-dir`` and ``--redirects`` in ``tests/functional_tests/shell_tes
 import os
 import re
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from pathlib import Path
 
 from runbook_lib.errors import CannotTell, RunbookError
@@ -57,38 +58,30 @@ class JobLogs:
 
 @dataclass(frozen=True)
 class _Log:
-    """A log with the facts in its name; ``stream`` reads it."""
+    """A log with the facts in its name; ``stream`` reads it.
+
+    ``folder`` has the numbers before the folder of its ranks, its repeat, and its path; None for a log of another kind.
+    """
 
     name: str
     changed: float
     stream: Callable[[], Iterator[bytes]] = field(repr=False)
+    rank: int | None = None
+    folder: _Folder | None = None
+    attempt: int = 0
+    is_error: bool = False
 
-    @cached_property
-    def parts(self) -> re.Match[str] | None:
-        return _MEMBER.fullmatch(self.name)
-
-    @cached_property
-    def rank(self) -> int | None:
-        if self.parts:
-            return int(self.parts["rank"])
-        named = _NAMED_RANK.search(self.name)
-        return int(named[1]) if named else None
-
-    @cached_property
-    def folder(self) -> _Folder | None:
-        """The numbers before the folder of its ranks, its repeat, and its path; None for a log of another kind."""
-        if self.parts is None:
-            return None
-        numbers = tuple(map(int, re.findall(r"\d{1,9}", self.parts["before"])))
-        return numbers, int(self.parts["repeat"]), self.parts["before"], self.parts["run"]
-
-    @property
-    def attempt(self) -> int:
-        return int(self.parts["attempt"]) if self.parts else 0
-
-    @property
-    def is_error(self) -> bool:
-        return self.parts is not None and self.parts["stream"] == "err"
+    @classmethod
+    def named(cls, name: str, changed: float, stream: Callable[[], Iterator[bytes]]) -> "_Log":
+        """Return a log with the facts in its name."""
+        member = _MEMBER.fullmatch(name)
+        if member is None:
+            rank = _NAMED_RANK.search(name)
+            return cls(name, changed, stream, int(rank[1]) if rank else None)
+        numbers = tuple(map(int, re.findall(r"\d{1,9}", member["before"])))
+        folder = numbers, int(member["repeat"]), member["before"], member["run"]
+        is_error = member["stream"] == "err"
+        return cls(name, changed, stream, int(member["rank"]), folder, int(member["attempt"]), is_error)
 
     @property
     def order(self) -> tuple[bool, int, str]:
@@ -157,7 +150,7 @@ def _diagnose(item: tuple[JobLogs, Callable[[str], str]]) -> Failure:
         first = own[0].first_rank if own else ()
         with _noting(problems, "The job's artifact"):
             of_ranks = _read(job, _archive_logs(Archive(asked.artifact, asked.size)), first[1] if first else None)
-        if log and own and not diagnose.names_a_cause(job, [*of_ranks, *own]):
+        if log and own and not diagnose.names_a_cause([*of_ranks, *own]):
             with _noting(problems, "The job's log"):
                 own = [_own_log(log, complete=True)]
     elif not log:
@@ -198,12 +191,13 @@ def _archive_logs(archive: Archive) -> list[_Log]:
     logs = []
     for entry in archive.entries:
         if _is_log_name(entry.filename):
-            logs.append(_Log(entry.filename, archives.modified(entry), partial(archive.stream, entry, archives.FIRST)))
+            stream = partial(archive.stream, entry, archives.FIRST)
+            logs.append(_Log.named(entry.filename, archives.modified(entry), stream))
     return logs
 
 
 def _file_log(path: Path, name: str) -> _Log:
-    return _Log(name, path.stat().st_mtime, partial(_stream, LocalFile(path), 0))
+    return _Log.named(name, path.stat().st_mtime, partial(_stream, LocalFile(path), 0))
 
 
 def _is_log(path: Path) -> bool:
@@ -218,15 +212,14 @@ def _is_log_name(name: str) -> bool:
 def _read(job: FailedJob, logs: Sequence[_Log], first_rank: int | None = None) -> list[LogSummary]:
     """Read in rounds until the cause is certain; ``first_rank`` is the first local rank to fail, from torchrun."""
     last, earlier = _last_attempt(logs)
-    groups = [last]
-    if first_rank is not None:
-        groups = [[log for log in last if log.rank == first_rank], [log for log in last if log.rank != first_rank]]
+    rounds: dict[tuple[bool, bool], list[_Log]] = defaultdict(list)
+    for log in last:
+        rounds[first_rank is not None and log.rank != first_rank, not log.is_error].append(log)
     summaries: list[LogSummary] = []
-    for group in groups:
-        for is_error in (True, False):
-            if not diagnose.is_settled(job, summaries):
-                summaries += _scan_all([log for log in group if log.is_error is is_error])
-    if earlier and not diagnose.names_a_cause(job, summaries):
+    for _, logs_of_round in sorted(rounds.items()):
+        if not diagnose.is_settled(job, summaries):
+            summaries += _scan_all(logs_of_round)
+    if earlier and not diagnose.names_a_cause(summaries):
         summaries += _scan_all([log for log in earlier if log.is_error])
     summaries.sort(key=lambda summary: (summary.rank is None, summary.rank or 0))
     return summaries
