@@ -83,14 +83,10 @@ def table(rows: Iterable[Mapping[str, object]], *, empty: str = "Nothing to show
     body = "".join(f"<tr>{''.join(map(_cell, texts))}</tr>" for texts in cells[1:])
     markup = f'<table style="{_TABLE}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     if len(all_rows) > _MAX_ROWS:
-        omitted = _omitted(len(all_rows) - _MAX_ROWS)
+        omitted = f"… and {len(all_rows) - _MAX_ROWS} more rows; the record has all of them."
         markup += f"<p>{omitted}</p>"
         lines.append(omitted)
     return View(markup, "\n".join(lines))
-
-
-def _omitted(rows: int) -> str:
-    return f"… and {rows} more rows; the record has all of them."
 
 
 def _cell(text: str) -> str:

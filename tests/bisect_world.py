@@ -20,7 +20,7 @@ from runbook_lib.compute.slurm.site import Session, Site
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice.registry import PracticeRegistry
 from runbook_lib.record.recorder import Recorder
-from runbook_lib.text.notebook_file import NotebookSource
+from runbook_lib.text.notebook_file import read_parameters
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.ports import World as Outside
@@ -100,9 +100,9 @@ def kill_search(search: Callable[[], object], seconds: float = 30, until: Callab
 def read_offer(text: str) -> BisectRequest:
     """Return the search that an offered command describes; its parameters must be those of the notebook."""
     words = shlex.split(text[text.index("environment/run papermill") :])
-    notebook = NotebookSource.read(Path(__file__).parents[1] / words[2])
+    declared = read_parameters(Path(__file__).parents[1] / words[2])
     given = dict(zip(words[4::3], words[5::3], strict=True))
     assert set(words[3::3]) == {"-r"}
-    assert given.keys() <= {parameter.name for parameter in notebook.parameters}
+    assert given.keys() <= {parameter.name for parameter in declared or ()}
     assert given.pop("site") == "SITE.yaml"
     return parse(Bump.parse(tag=given.pop("tag"), mode=given.pop("mode")), Site("/r"), **given)

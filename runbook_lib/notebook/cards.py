@@ -7,7 +7,7 @@ import base64
 import html
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,6 @@ class Card:
     """
 
     question: Mapping[str, Any]
-    options: tuple[Option, ...]
     plot: str = ""
     held: str = ""
 
@@ -100,6 +99,19 @@ class Card:
     def answer(self) -> dict[str, str]:
         """The answer that the card begins with."""
         return {"choice": "hold", "reason": self.held} if self.held else {}
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """The choices, and the decisions that they become."""
+        kind = str(self.question["kind"])
+        test = self.title if kind == "broken" else str(self.facts.get("test", ""))
+        subjects = {"broken": test, "rerun": test, "search": self.facts.get("search") and self.title}
+        reasons = {kind: str(self.question.get("suggestion", "")), "search": "bisect-image is searching for the cause"}
+        options = []
+        for choice in _CHOICES.get(kind, ()):
+            if subject := subjects.get(choice, self.title):
+                options.append(Option(choice, *_OPTIONS[choice], subject, reasons.get(choice, "")))
+        return tuple(options)
 
     def option(self, choice: str) -> Option | None:
         """Return the option of a choice; None if there is none."""
@@ -195,24 +207,15 @@ def read(bump: Path, file: Path | None = None, *, offers: bool = False) -> tuple
     for run, step in newest.values():
         for question in step["decisions"]:
             if offers or question["kind"] != "reenable":
-                card = make(question, bump / run["id"], known)
+                card = _card(question, bump / run["id"], known)
                 cards[card.id] = card
     return tuple(sorted(cards.values(), key=lambda card: (not card.danger, not card.facts.get("files"), card.id)))
 
 
-def make(question: Mapping[str, Any], folder: Path | None = None, known: Decisions | None = None) -> Card:
+def _card(question: Mapping[str, Any], folder: Path, known: Decisions) -> Card:
     """Return the card of a question; ``folder`` is that of the record with the plot, ``known`` what was decided."""
-    card = Card(question, ())
-    facts, kind, plot = card.facts, str(question["kind"]), str(card.facts.get("plot", ""))
-    test = card.title if kind == "broken" else str(facts.get("test", ""))
-    subjects = {"broken": test, "rerun": test, "search": facts.get("search") and card.title}
-    reasons = {kind: str(question.get("suggestion", "")), "search": "bisect-image is searching for the cause"}
-    options = []
-    for choice in _CHOICES.get(kind, ()):
-        if subject := subjects.get(choice, card.title):
-            options.append(Option(choice, *_OPTIONS[choice], subject, reasons.get(choice, "")))
-    svg = run_file.text(folder / plot) if folder is not None and _PLOT.fullmatch(plot) else ""
-    hold = known.decided("hold", card.title, card.seen) if known and card.seen else None
-    return replace(
-        card, options=tuple(options), plot=base64.b64encode(svg.encode()).decode(), held=hold.reason if hold else ""
-    )  # fmt: skip
+    card = Card(question)
+    plot = str(card.facts.get("plot", ""))
+    svg = run_file.text(folder / plot) if _PLOT.fullmatch(plot) else ""
+    hold = known.decided("hold", card.title, card.seen) if card.seen else None
+    return Card(question, base64.b64encode(svg.encode()).decode(), hold.reason if hold else "")

@@ -23,7 +23,7 @@ from runbook_lib.notebook.card_widgets import DecisionCards
 from runbook_lib.notebook.child import FollowedRun, Run
 from runbook_lib.notebook.place import RunTarget
 from runbook_lib.record.run_file import fingerprint
-from runbook_lib.text.notebook_file import NotebookSource, Parameter
+from runbook_lib.text.notebook_file import Parameter, read_parameters
 from runbook_lib.world.machine import startup
 
 #: Seconds between two reads of a run's record.
@@ -43,9 +43,7 @@ def show(notebook: str, namespace: Mapping[str, object], on_progress: Callable[[
     """
     startup.skip_httpx_command()
     form = Form(session.notebook(notebook), namespace, on_progress)
-    bundle = form.root._repr_mimebundle_()
-    data = bundle[0] if isinstance(bundle, tuple) else bundle
-    show_widget({**data, "text/plain": _FALLBACK}, raw=True)
+    show_widget({**form.root._repr_mimebundle_(), "text/plain": _FALLBACK}, raw=True)
     form.begin()
 
 
@@ -56,7 +54,7 @@ class Form:
         self, notebook: Path, namespace: Mapping[str, object], on_progress: Callable[[], None] = lambda: None
     ) -> None:
         self.notebook, self._on_progress = notebook, on_progress
-        parameters = NotebookSource.read(notebook).parameters
+        parameters = read_parameters(notebook) or ()
         self.inputs = {it.name: _make_input(it, namespace.get(it.name, it.default)) for it in parameters}
         self.applies = "mode" in self.inputs
         #: The preview whose plan the user has seen, for the values and answers as they are.

@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from runbook_lib.errors import RunbookError
@@ -18,11 +17,7 @@ from runbook_lib.text.notebook_file import is_ours
 from runbook_lib.text.redact import Redactor
 from runbook_lib.world.machine import startup
 
-_FAILED, _USAGE, _INTERRUPTED, _TERMINATED = 1, 2, 130, 143
-
-
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP, which end a run as Ctrl-C does."""
+_FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -59,8 +54,6 @@ def main(arguments: Sequence[str]) -> int:
     except (PapermillException, RunbookError, OSError, ValueError, TypeError) as error:
         print(f"papermill: {Redactor(os.environ).text(str(error))}", file=sys.stderr)
         return _FAILED if isinstance(error, RunbookError) else _USAGE
-    except _Terminated:
-        return _TERMINATED
     except KeyboardInterrupt:
         return _INTERRUPTED
     return 0
@@ -84,11 +77,7 @@ def _end_on_signals() -> None:
     """Let SIGTERM and SIGHUP end the run like Ctrl-C, so that its record is closed; nohup's SIGHUP stays ignored."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, _terminate)
-
-
-def _terminate(_number: int, _frame: FrameType | None) -> None:
-    raise _Terminated
+            signal.signal(number, signal.default_int_handler)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,8 @@ from runbook_lib.world.repository import choose
 
 #: The lock in a checkout's git folder, and the variable that says that the parent of this process has it.
 LOCK, LOCKED = "base-image-runbook.lock", "RUNBOOK_LOCKED"
-#: The locks that this process has, and holds until it ends.
-_held: dict[Path, ExitStack] = {}
+#: The locks that this process holds until it ends.
+_held = ExitStack()
 #: Parameters of `Bump.parse`; each notebook defines only the ones it uses.
 _BUMP_PARAMETERS = ("tag", "image_type", "base", "remote")
 #: Number of tags that a form suggests; older ones can still be typed.
@@ -35,13 +35,13 @@ _TAGS = 12
 
 def lock(checkout: Checkout) -> None:
     """Wait until no other run changes this checkout, and prevent others until this process ends."""
-    folder = checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")
-    file = Path(folder) / LOCK
-    if file in _held or LOCKED in os.environ:
-        return
-    with ExitStack() as stack:
-        stack.enter_context(locked(file, print))
-        _held[file] = stack.pop_all()
+    if LOCKED not in os.environ:
+        _hold(Path(checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")) / LOCK)
+
+
+@cache
+def _hold(file: Path) -> None:
+    _held.enter_context(locked(file, print))
 
 
 @dataclass(frozen=True)

@@ -25,37 +25,32 @@ class Parameter:
     help: str = ""
 
 
-@dataclass(frozen=True)
-class NotebookSource:
-    """A stored notebook.  ``step`` is its name in this runbook, None for a foreign notebook."""
+def read_parameters(path: Path) -> tuple[Parameter, ...] | None:
+    """Return the parameters of a notebook of this runbook; None for a foreign one.
 
-    step: str | None
-    parameters: tuple[Parameter, ...] = ()
-
-    @classmethod
-    def read(cls, path: Path) -> "NotebookSource":
-        """Read a notebook.  Raises RunbookError if it is not one, or its parameters are not plain assignments."""
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise RunbookError(f"The notebook {path} could not be read: {error.strerror}.") from error
-        try:
-            notebook = json.loads(content)
-            step = (notebook["metadata"].get("runbook") or {}).get("step")
-            cells = [cell for cell in notebook["cells"] if "parameters" in cell["metadata"].get("tags", ())]
-            code = "".join(cells[0]["source"]) if cells else ""
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise RunbookError(f"{path} could not be read: it is not a Jupyter notebook of format 4.") from error
-        try:
-            return cls(step, declared(code)) if step else cls(None)
-        except (SyntaxError, ValueError) as error:
-            raise RunbookError(f"The parameters cell of {path} has not only plain values: {error}.") from error
+    Raises RunbookError if it is no notebook, or its parameters are not plain assignments.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise RunbookError(f"The notebook {path} could not be read: {error.strerror}.") from error
+    try:
+        notebook = json.loads(content)
+        is_foreign = not (notebook["metadata"].get("runbook") or {}).get("step")
+        cells = [cell for cell in notebook["cells"] if "parameters" in cell["metadata"].get("tags", ())]
+        code = "".join(cells[0]["source"]) if cells else ""
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise RunbookError(f"{path} could not be read: it is not a Jupyter notebook of format 4.") from error
+    try:
+        return None if is_foreign else declared(code)
+    except (SyntaxError, ValueError) as error:
+        raise RunbookError(f"The parameters cell of {path} has not only plain values: {error}.") from error
 
 
 def is_ours(path: Path) -> bool:
     """Return True for a notebook of this runbook, according to its metadata."""
     try:
-        return NotebookSource.read(path).step is not None
+        return read_parameters(path) is not None
     except RunbookError:
         return False
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from runbook_lib import notebooks
 from runbook_lib.model import AGAIN, Next
-from runbook_lib.text.notebook_file import NotebookSource
+from runbook_lib.text.notebook_file import read_parameters
 from runbook_lib.world.machine import provenance
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def parameters(notebook: str, bump: "Bump", changes: Mapping[str, object]) -> di
     given: dict[str, object] = {"tag": bump.target, "base": bump.base, "image_type": bump.image_type}
     given |= {**bump.given, **changes}
     values = {}
-    for parameter in NotebookSource.read(provenance.ROOT / FOLDER / f"{notebook}.ipynb").parameters:
+    for parameter in read_parameters(provenance.ROOT / FOLDER / f"{notebook}.ipynb") or ():
         if given.get(parameter.name, parameter.default) not in (parameter.default, None):
             values[parameter.name] = given[parameter.name]
     # In the order in which they were passed.

@@ -4,13 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from runbook_lib.notebook.card_widgets import DecisionCards
-from runbook_lib.notebook.cards import Card, make
+from runbook_lib.notebook.cards import Card
 from runbook_lib.record import decisions
 
 
 def broken(*names: str) -> tuple[Card, ...]:
     asked = [{"kind": "broken", "subject": name, "why": "It failed.", "suggestion": "it fails"} for name in names]
-    return tuple(map(make, asked))
+    return tuple(map(Card, asked))
 
 
 def offered(*cards: Card) -> DecisionCards:
@@ -57,7 +57,7 @@ def test_a_choice_is_taken_back_or_replaced() -> None:
 
 def test_a_hold_stays_until_somebody_decides_otherwise() -> None:
     asked = {"kind": "accept", "subject": "gpt/a/golden_values_dev_dgx_h100.json", "why": "It moved."}
-    card = make(asked)
+    card = Card(asked)
     held = replace(card, held="ask the owners")
     view = offered(held)
     assert (view.open, answers(view)) == ([], {card.title: ("hold", "ask the owners")})

@@ -38,7 +38,7 @@ def question(kind: str = "accept", subject: str = FILE, suggestion: str = "", **
 def test_a_card_offers_the_decisions_on_its_question(
     given: dict[str, Any], expected: list[tuple[str, str, str]]
 ) -> None:
-    assert [(option.choice, option.kind, option.subject) for option in cards.make(given).options] == expected
+    assert [(option.choice, option.kind, option.subject) for option in cards.Card(given).options] == expected
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_card_offers_the_decisions_on_its_question(
 def test_an_answer_is_complete_with_a_reason_and_the_word_of_its_danger(
     answer: dict[str, str], danger: str, problem: str
 ) -> None:
-    card = cards.make(question(danger=danger))
+    card = cards.Card(question(danger=danger))
     assert cards.problem(card, answer).startswith(problem)
     assert bool(cards.problem(card, answer)) is bool(problem)
 
@@ -70,7 +70,7 @@ def test_an_answer_is_bound_to_what_its_card_shows(tmp_path: Path) -> None:
         question("broken", "gpt/b@x", key="k2"),
         question("allow", "older-tag"),
     ]
-    shown, file = list(map(cards.make, asked)), tmp_path / "decisions.yaml"
+    shown, file = list(map(cards.Card, asked)), tmp_path / "decisions.yaml"
     answers = {
         f"accept:{FILE}": {"choice": "accept", "reason": "slow  and right", "typed": "divergence"},
         "broken:gpt/b@x": {"choice": "broken", "reason": "hangs"},

@@ -12,7 +12,7 @@ from waiting import wait_until
 
 from runbook_lib.notebook import child, form_views
 from runbook_lib.notebook.card_widgets import CardWidgets
-from runbook_lib.notebook.cards import make
+from runbook_lib.notebook.cards import Card
 from runbook_lib.notebook.form import Form
 from runbook_lib.practice.world import PracticeWorld, open_world
 
@@ -98,7 +98,7 @@ def test_a_preview_waits_for_the_complete_answer_of_a_card_which_belongs_to_one_
     form = create("05-golden-values", tag=TAG)
     name = "a/b/golden_values_x.json"
     asked = {"kind": "accept", "subject": name, "why": "", "facts": {"danger": "divergence"}}
-    form.cards.offer([make(asked)], keep=True)
+    form.cards.offer([Card(asked)], keep=True)
     card = press(form, f"accept:{name}", "accept")
     card.reason.value = "ok"
     assert form.preview.disabled

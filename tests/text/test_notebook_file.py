@@ -8,7 +8,7 @@ import pytest
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook.begin import passed
-from runbook_lib.text.notebook_file import BadParameter, NotebookSource, is_ours, resolve
+from runbook_lib.text.notebook_file import BadParameter, Parameter, is_ours, read_parameters, resolve
 
 CELL = """\
 # The parameters.
@@ -30,15 +30,12 @@ def notebook(path: Path, cell: str = CELL, **metadata: object) -> Path:
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> NotebookSource:
-    return NotebookSource.read(
-        notebook(tmp_path_factory.mktemp("runbooks") / "01-pin.ipynb", runbook={"step": "01-pin"})
-    )
+def source(tmp_path_factory: pytest.TempPathFactory) -> tuple[Parameter, ...] | None:
+    return read_parameters(notebook(tmp_path_factory.mktemp("runbooks") / "01-pin.ipynb", runbook={"step": "01-pin"}))
 
 
-def test_uses_the_declared_defaults(source: NotebookSource) -> None:
-    assert source.step == "01-pin"
-    defaults = {each.name: each.default for each in source.parameters}
+def test_uses_the_declared_defaults(source: tuple[Parameter, ...]) -> None:
+    defaults = {each.name: each.default for each in source}
     assert defaults == {"tag": "", "run_id": "", "apply": False, "wait": True, "text": "a = b"}
 
 
@@ -50,9 +47,9 @@ def test_uses_the_declared_defaults(source: NotebookSource) -> None:
     ],
 )
 def test_values_of_the_declared_type_are_taken(
-    source: NotebookSource, given: dict[str, Any], resolved: dict[str, Any]
+    source: tuple[Parameter, ...], given: dict[str, Any], resolved: dict[str, Any]
 ) -> None:
-    found = resolve("01-pin", source.parameters, given)
+    found = resolve("01-pin", source, given)
     assert found == resolved
     assert [type(found[name]) for name in resolved] == [type(value) for value in resolved.values()]
 
@@ -76,18 +73,19 @@ def test_values_of_the_declared_type_are_taken(
     ],
 )
 def test_anything_else_is_refused_with_the_form_to_use(
-    source: NotebookSource, given: dict[str, Any], words: list[str]
+    source: tuple[Parameter, ...], given: dict[str, Any], words: list[str]
 ) -> None:
     with pytest.raises(BadParameter) as refused:
-        resolve("01-pin", source.parameters, given)
+        resolve("01-pin", source, given)
     assert all(word in str(refused.value) for word in words), refused.value
     assert "Nothing was run." in str(refused.value)
 
 
 def test_a_notebook_without_parameters_takes_none(tmp_path: Path) -> None:
-    plain = NotebookSource.read(notebook(tmp_path / "a.ipynb", "", runbook={"step": "a"}))
+    plain = read_parameters(notebook(tmp_path / "a.ipynb", "", runbook={"step": "a"}))
+    assert plain == ()
     with pytest.raises(BadParameter, match="takes no parameters"):
-        resolve("a", plain.parameters, {"tag": "x"})
+        resolve("a", plain, {"tag": "x"})
 
 
 @pytest.mark.parametrize(
@@ -95,7 +93,7 @@ def test_a_notebook_without_parameters_takes_none(tmp_path: Path) -> None:
 )
 def test_a_parameters_cell_that_cannot_be_read_is_an_error(tmp_path: Path, cell: str, words: str) -> None:
     with pytest.raises(RunbookError, match=words):
-        NotebookSource.read(notebook(tmp_path / "a.ipynb", cell, runbook={"step": "a"}))
+        read_parameters(notebook(tmp_path / "a.ipynb", cell, runbook={"step": "a"}))
 
 
 def test_only_notebooks_that_say_so_are_ours(tmp_path: Path) -> None:

@@ -19,12 +19,12 @@ from papermill.parameterize import parameterize_notebook
 from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import RunbookError
 from runbook_lib.pins.bump import Bump
-from runbook_lib.text.notebook_file import NotebookSource, resolve
+from runbook_lib.text.notebook_file import read_parameters, resolve
 from runbook_lib.world import commands
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.machine.provenance import ROOT
 
-NOTEBOOKS = {path.stem: NotebookSource.read(path) for path in sorted((ROOT / "runbooks").glob("*.ipynb"))}
+NOTEBOOKS = {path.stem: read_parameters(path) or () for path in sorted((ROOT / "runbooks").glob("*.ipynb"))}
 NAME = pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 #: What a terminal must not get.
 _STEERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -55,10 +55,10 @@ def checkout(tmp_path: Path) -> Checkout:
 
 @NAME
 def test_a_parameter_is_a_value_and_never_code(name: str) -> None:
-    for step, source in NOTEBOOKS.items():
-        texts = {parameter.name: name for parameter in source.parameters if isinstance(parameter.default, str)}
+    for step, declared in NOTEBOOKS.items():
+        texts = {parameter.name: name for parameter in declared if isinstance(parameter.default, str)}
         for given in (texts, {"tag": name} if "tag" in texts else {}):
-            resolve(step, source.parameters, given)
+            resolve(step, declared, given)
             notebook = load_notebook_node(str(ROOT / "runbooks" / f"{step}.ipynb"))
             if given:
                 notebook = parameterize_notebook(notebook, dict(given), kernel_name="python3", language="python")

@@ -26,7 +26,7 @@ from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.record import run_file
 from runbook_lib.text import dockerfile, yaml_spans
-from runbook_lib.text.notebook_file import NotebookSource
+from runbook_lib.text.notebook_file import read_parameters
 from runbook_lib.text.recipes import quarantine, rows
 
 #: Seconds of the processor, of which ordinary files take a hundredth: that something ends, not how fast.
@@ -185,7 +185,7 @@ def test_json(tmp_path: Path) -> None:
         (tmp_path / "run.json").write_bytes(text.encode("utf-8", "surrogatepass"))
         assert "cannot be read" in outcome(lambda: run_file.read(tmp_path))
         (tmp_path / "a.ipynb").write_text(text, "utf-8", errors="surrogatepass")
-        assert "could not be read" in outcome(lambda: NotebookSource.read(tmp_path / "a.ipynb"))
+        assert "could not be read" in outcome(lambda: read_parameters(tmp_path / "a.ipynb"))
 
 
 # -- logs -------------------------------------------------------------------------------------
