@@ -192,9 +192,9 @@ def survey(
 def _texts_at(checkout: Checkout, commits: Iterable[str], paths: Sequence[str]) -> dict[str | None, Texts]:
     """Return the texts of the files in each commit, by path: all of them are read together."""
     texts: dict[str | None, dict[str, str | None]] = {}
-    contents = blobs.read_blobs(checkout.path, itertools.product(commits, paths))
-    for (commit, path), blob in contents.items():
-        texts.setdefault(commit, {})[path] = blob and blob[1]
+    contents = blobs.read_files(checkout.path, itertools.product(commits, paths))
+    for (commit, path), text in contents.items():
+        texts.setdefault(commit, {})[path] = text
     return dict(texts)
 
 

@@ -22,7 +22,6 @@ from runbook_lib.text.recipes.file_names import (
     is_baseline,
     short_name,
 )  # fmt: skip
-from runbook_lib.world.git.blobs import read_blobs
 from runbook_lib.world.git.checkout import Checkout
 
 LINT = "tools/check_golden_values.py"
@@ -81,8 +80,8 @@ def of_revision(repository: Path, ref: str) -> GoldenFiles:
     paths = checkout.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", commit, "--", *_PLACES).split("\0")
     golden_files = [path for path in paths if has_values(path)]
     configs = set(map(config_path, golden_files)).intersection(paths)
-    blobs = read_blobs(checkout.path, [(commit, path) for path in (*golden_files, *sorted(configs))])
-    texts = {short_name(path): blob[1] for (_, path), blob in blobs.items() if blob}
+    found = checkout.read((*golden_files, *sorted(configs)), commit)
+    texts = {short_name(path): text for path, text in found.items() if text is not None}
     return GoldenFiles(texts, LINT in paths)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.world.git.blobs import read_blobs
+from runbook_lib.world.git.blobs import read_files
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.git.command import GitFailed
 
@@ -64,5 +64,5 @@ def merge(repository: BareRepository, base: str, head: str) -> str | None:
 def read_texts(repository: BareRepository, commit: str, *folders: str) -> Mapping[str, str]:
     """Return path → text of the named files, and of every file below the named folders, at a commit."""
     paths = repository.git("ls-tree", "-r", "-z", "--name-only", commit, "--", *folders).split("\0")
-    blobs = read_blobs(repository.path, [(commit, path) for path in paths if path])
-    return {path: blob[1] for (_, path), blob in blobs.items() if blob is not None}
+    texts = read_files(repository.path, [(commit, path) for path in paths if path])
+    return {path: text for (_, path), text in texts.items() if text is not None}

@@ -69,7 +69,7 @@ class BumpBranch:
         """
         remote = checkout.base_remote() or ""
         warnings: list[str] = []
-        base = _newest(checkout, bump, remote, bump.base, warnings)
+        base = _newest(checkout, bump, remote, warnings)
         if base is None:
             raise NoSuchBranch(f"Branch {bump.base!r} does not exist in {checkout.path}. Name an existing branch.")
         tip = pushed = None
@@ -99,7 +99,9 @@ class BumpBranch:
         return f"Branch {self.bump.branch} exists at {self.start[:10]}; the plan continues from there."
 
 
-def _newest(checkout: Checkout, bump: Bump, remote: str, branch: str, warnings: list[str]) -> str | None:
+def _newest(checkout: Checkout, bump: Bump, remote: str, warnings: list[str]) -> str | None:
+    """Return the newest commit of the base branch; None if it does not exist."""
+    branch = bump.base
     if not remote:
         return checkout.branch_tip(branch)
     try:
@@ -281,7 +283,7 @@ def read_state(branch: BumpBranch, github: Forge | None, records: Path | None = 
     state = PullRequestState(branch, github, head_of(branch.checkout, bump), records=records)
     try:
         if pull := find_pull(github, bump, state.head_name):
-            pull = wait_for_head(github, pull.number, None)
+            pull = wait_for_head(github, pull.number, None, branch.services.sleep)
             comments = github.comments(pull.number)
             refused = is_refused(comments, pull.head_sha) or github.deployment_failed(pull.head_sha)
             state = replace(

@@ -256,10 +256,9 @@ class OnlineServices:
         """Return GitLab, at GITLAB_URL or else at ``server``; None without either.  Raises RunbookError."""
         from runbook_lib.world.gitlab.client import GitLab
 
-        settings = {name: value for name, value in self.env.items() if value}
-        if not (server or settings.get("GITLAB_URL")):
-            return None
-        return GitLab({"GITLAB_URL": server, "GITLAB_PROJECT": project, **settings})
+        settings = {"GITLAB_URL": server, "GITLAB_PROJECT": project}
+        settings |= {name: value for name, value in self.env.items() if value}
+        return GitLab(settings) if settings["GITLAB_URL"] else None
 
     def sleep(self, seconds: float) -> None:
         """Wait."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.pins.repositories import FILE, MEGATRON_LM, REPOSITORIES, Repository
-from runbook_lib.world.git.blobs import read_blobs
+from runbook_lib.world.git.blobs import read_files
 from runbook_lib.world.git.checkout import Checkout, slug_of
 from runbook_lib.world.machine.files import read_named
 
@@ -61,8 +61,8 @@ def _pins_file(checkout: Checkout, refs: Sequence[str]) -> str | None:
     if not checkout.bare and (text := checkout.read([FILE])[FILE]) is not None:
         return text
     commits = ["HEAD", *refs] if checkout.bare else refs
-    blobs = read_blobs(checkout.path, [(commit, FILE) for commit in commits])
-    return next((blob[1] for commit in commits if (blob := blobs[commit, FILE])), None)
+    texts = read_files(checkout.path, [(commit, FILE) for commit in commits]).values()
+    return next((text for text in texts if text is not None), None)
 
 
 def _named(checkout: Checkout, pins: str) -> Repository:

@@ -55,11 +55,11 @@ def many_refs(clone: Path, count: int = 20) -> list[str]:
     """Branches of the clone with pins, those with a matrix of their own first: nothing read for one helps another."""
     matrix = next(site.path for site in MEGATRON_LM.sites.pins if site.needs == "always")
     names = blobs.branches(clone)
-    found = blobs.read_blobs(clone, [(name, matrix) for name in names])
+    found = blobs.read_files(clone, [(name, matrix) for name in names])
     first: dict[str, str] = {}
     rest = []
     for name in names:
-        if (blob := found[name, matrix]) and first.setdefault(blob[0], name) != name:
+        if (text := found[name, matrix]) and first.setdefault(text, name) != name:
             rest.append(name)
     refs = [*first.values(), *rest][:count]
     if len(refs) < count:

@@ -11,7 +11,7 @@ from runbook_lib.practice import ci, seed
 from runbook_lib.practice.git import BareRepository, read_texts
 from runbook_lib.practice.store import scripted
 from runbook_lib.text.recipes import rows
-from runbook_lib.world.git.blobs import read_blobs
+from runbook_lib.world.git.blobs import read_files
 
 OLD = seed.main()
 NEW = OLD | {"docker/.ngc_version.dev": "nvcr.io/nvidia/pytorch:26.04-py3\n"}
@@ -50,12 +50,12 @@ def test_the_real_recipes(megatron_lm: Path) -> None:
 
 
 def test_the_workflow_has_the_real_ones_name_and_decides_like_it(megatron_lm: Path) -> None:
-    blob = read_blobs(megatron_lm, [("d98e8a64ddf3", WORKFLOW_FILE)])["d98e8a64ddf3", WORKFLOW_FILE]
-    assert blob is not None
-    assert f"name: {ci.WORKFLOW}\n" in blob[1]
+    text = read_files(megatron_lm, [("d98e8a64ddf3", WORKFLOW_FILE)])["d98e8a64ddf3", WORKFLOW_FILE]
+    assert text is not None
+    assert f"name: {ci.WORKFLOW}\n" in text
     scopes = {"L0": "mr-github-slim", "L1": "mr-github"}
     for labels in ((), ("Run functional tests",), ("Run tests", "bug"), ("container::lts",)):
-        (scope, compares), tier = decided(blob[1], labels), replace(BUMP, labels=labels).tier
+        (scope, compares), tier = decided(text, labels), replace(BUMP, labels=labels).tier
         assert (scopes[scope], compares) == (tier["scope"], tier.get("compares", True)), labels
 
 

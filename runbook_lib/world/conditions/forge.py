@@ -1,7 +1,6 @@
 """Conditions on the forge: a pull request with its description, labels and CI, an issue, the jobs of a CI run."""
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +17,7 @@ from runbook_lib.world.ports import Forge, World
 DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
-def wait_for_head(github: Forge, number: int, head: str | None, sleep: Callable[[float], None] = time.sleep) -> Pull:
+def wait_for_head(github: Forge, number: int, head: str | None, sleep: Callable[[float], None]) -> Pull:
     """Return the pull request once GitHub has noticed the push of ``head`` and computed its merge, or after 16 s."""
     pull = github.pull(number)
     for delay in DELAYS:

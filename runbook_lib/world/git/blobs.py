@@ -16,8 +16,6 @@ _NO_NAME = re.compile("[\n\0\ud800-\udc7f\udd00-\udfff]")
 #: Modes of entries of a tree.
 FOLDER, LINK, SUBMODULE = "040000", "120000", "160000"
 
-Blob = tuple[str, str]
-
 
 @dataclass(frozen=True)
 class Entry:
@@ -35,13 +33,13 @@ class Entry:
 
 #: What was read at commits, which never change, by clone, commit and path.  Each step of a bump reads the same files: a
 #: bump takes a sixth of the time less.
-_read: dict[tuple[Path, str, str], Blob | None] = {}
+_read: dict[tuple[Path, str, str], str | None] = {}
 _COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 _LARGEST_KEPT, _MOST_KEPT = 100_000, 1000  # characters of a file, files
 
 
-def read_blobs(place: Path, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Blob | None]:
-    """Read ``(ref, path)`` pairs in the clone at ``place``: each file's blob ID and text, or None if it does not exist.
+def read_files(place: Path, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str | None]:
+    """Read ``(ref, path)`` pairs in the clone at ``place``: each file's text, or None if it does not exist.
 
     Texts are UTF-8 with surrogate escapes for other bytes, line ends untouched, so they can be written back as they
     were.  Equal blobs share one string.  Raises CannotTell when git cannot read the repository or a file's object is
@@ -63,14 +61,14 @@ def read_blobs(place: Path, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str
         if size > LARGEST:
             raise CannotTell(f"{pair[1]} in {pair[0]} of {place} is larger than {LARGEST >> 20} MB: it was not read.")
     objects = _objects(place, files.values())
-    blobs = {name: (name, content.decode("utf-8", "surrogateescape")) for name, (_, content) in objects.items()}
-    if missing := [pair for pair, identity in files.items() if identity not in blobs]:
+    texts = {identity: content.decode("utf-8", "surrogateescape") for identity, content in objects.values()}
+    if missing := [pair for pair, identity in files.items() if identity not in texts]:
         raise _missing(place, *missing[0])
     for pair in listed:
-        found[pair] = blob = blobs[files[pair]] if pair in files else None
-        is_small = blob is None or len(blob[1]) < _LARGEST_KEPT
+        found[pair] = text = texts[files[pair]] if pair in files else None
+        is_small = text is None or len(text) < _LARGEST_KEPT
         if is_small and _COMMIT.fullmatch(pair[0]) and len(_read) < _MOST_KEPT:
-            _read[(place, *pair)] = blob
+            _read[(place, *pair)] = text
     return found
 
 
@@ -131,28 +129,26 @@ def commits(place: Path, refs: Iterable[str]) -> dict[str, str | None]:
 
 
 def branch_first(place: Path, ref: str) -> tuple[str, str]:
-    """Return the full name of the branch ``ref`` if there is one, else ``ref``; and a note if there is a tag too.
+    """Return ``ref``, or the full name of the branch and a note if there is a tag of that name too.
 
-    git itself would read a tag first.  Raises CannotTell for a tag that is also a branch of several remotes.
+    git itself would read the tag first.  Raises CannotTell for a tag that is also a branch of several remotes.
     """
-    local, tag = f"refs/heads/{ref}", f"refs/tags/{ref}"
-    known = commits(place, [local, tag])
-    if known[local] is not None:
-        named = [local]
-    else:
-        remote = [full for full in branches(place) if full.startswith("refs/remotes/")] if known[tag] else []
-        named = [full for full in remote if full.split("/", 3)[3] == ref]
-    if len(named) > 1:
+    tag = f"refs/tags/{ref}"
+    if commits(place, [tag])[tag] is None:
+        return ref, ""
+    named = [full for full in branches(place) if re.fullmatch(rf"refs/(heads|remotes/[^/]+)/{re.escape(ref)}", full)]
+    if not named:
+        return ref, ""
+    if len(named) > 1 and not named[0].startswith("refs/heads/"):
         listed = ", ".join(full.removeprefix("refs/remotes/") for full in named)
         raise CannotTell(
             f"{ref!r} is a tag, and a branch of several remotes: {listed}.", f"Name one of these, or {tag}."
         )
-    note = f"{ref} is a branch and a tag: the branch was read. The tag is {tag}."
-    return (named or [ref])[0], note if named and known[tag] else ""
+    return named[0], f"{ref} is a branch and a tag: the branch was read. The tag is {tag}."
 
 
 def branches(place: Path) -> list[str]:
-    """Return the full names of local and remote-tracking branches in version order, without the remotes' HEADs."""
+    """Return the full names of branches in version order, local ones first; of remotes without their HEADs."""
     options = ["--sort=version:refname", "--format=%(refname) %(symref)"]
     lines = git(place, "for-each-ref", *options, "refs/heads", "refs/remotes").splitlines()
     return [line.rstrip(" ") for line in lines if line.endswith(" ")]  # others name a target

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from runbook_lib.errors import NoSuchBranch, Refused, RunbookError, Unreachable
 from runbook_lib.world.git import command
-from runbook_lib.world.git.blobs import commits, read_blobs
+from runbook_lib.world.git.blobs import commits, read_files
 from runbook_lib.world.git.command import GitFailed
 from runbook_lib.world.machine import files
 
@@ -87,8 +87,8 @@ class Checkout:
         unchanged. Raises CannotTell for a link, which is not followed, and for a special file, such as a pipe.
         """
         if ref is not None:
-            blobs = read_blobs(self.path, [(ref, path) for path in paths])
-            return {path: blob and blob[1] for (_, path), blob in blobs.items()}
+            texts = read_files(self.path, [(ref, path) for path in paths])
+            return {path: text for (_, path), text in texts.items()}
         return {path: self._read_file(path) for path in paths}
 
     def _read_file(self, path: str) -> str | None:
