@@ -9,7 +9,7 @@ from runbook_lib.bump.pins_step import PlannedBump
 from runbook_lib.errors import RunbookError
 from runbook_lib.images import months
 from runbook_lib.images.compare import merged
-from runbook_lib.images.drivers import DRIVERS_VARIABLE, check_drivers, driver_rows
+from runbook_lib.images.drivers import DRIVERS_VARIABLE, DriverNeeds, check_drivers, driver_rows, judge, listed_drivers
 from runbook_lib.model import Check, Evidence, Next, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.plan import PinPlan
@@ -33,7 +33,7 @@ class PreflightFacts:
 
     branch: BumpBranch
     planned: PlannedBump
-    drivers: str
+    drivers: tuple[DriverNeeds, ...]
     checks: tuple[Check, ...]
     pins: list[dict[str, str]]
     validation: tuple[str, ...]
@@ -46,13 +46,13 @@ def look(world: World, bump: Bump) -> PreflightFacts:
     _require_known(branch)
     planned = pins_step.plan_bump(branch)
     checks = (*_checkout_checks(branch, planned.plan), *policy.checks(branch), *rights(world.github, bump))
-    drivers, validation = os.environ.get(DRIVERS_VARIABLE, ""), gitlab_tests.describe(branch)
+    drivers = judge(planned.described, listed_drivers(os.environ.get(DRIVERS_VARIABLE, "")))
     pins = sync_survey.survey(branch.checkout, [branch.start], repository=bump.repository)
     recipes: tuple[str, ...] = ()
     if bump.repository.tests.recipes:
         found, unreadable = gitlab_tests.read_recipes(branch.checkout, branch.start)
         recipes = (*unreadable, *rows.problems(found))
-    return PreflightFacts(branch, planned, drivers, checks, pins.rows(), validation, recipes)
+    return PreflightFacts(branch, planned, drivers, checks, pins.rows(), gitlab_tests.describe(branch), recipes)
 
 
 def _require_known(branch: BumpBranch) -> None:
@@ -77,7 +77,7 @@ def plan(facts: PreflightFacts, bump: Bump) -> Plan[World]:
         "environment": merged(planned.changes.environment()) if planned.changes else [],
         "known issues": [issue.row() for issue in planned.known_issues],
         "published facts": months.facts(*planned.compared_months),
-        "drivers": driver_rows(planned.described, facts.drivers) if bump.tag else [],
+        "drivers": driver_rows(facts.drivers) if bump.tag else [],
         "validation": [{"step": sentence} for sentence in facts.validation],
         "recipes that CI does not run as they are written": [{"problem": sentence} for sentence in facts.recipes],
     }
@@ -89,7 +89,7 @@ def plan(facts: PreflightFacts, bump: Bump) -> Plan[World]:
         done = Outcome("No tag was given: this is the current state.", Next.again(tag="26.04-py3"))
     else:
         done = Outcome(_sentence(planned, bump), Next.run(notebooks.BUMP, mode="publish"))
-        drivers = check_drivers(planned.described, facts.drivers)
+        drivers = check_drivers(facts.drivers)
         if planned.documented:
             drivers = replace(drivers, detail=f"{planned.documented[1]} {drivers.detail}")
         checks = (planned.check, *checks, drivers)

@@ -10,7 +10,7 @@ from papermill.execute import execute_notebook
 from runbook_lib import notebooks
 from runbook_lib.bump import pins_step
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.images.drivers import DRIVERS_VARIABLE, check_drivers
+from runbook_lib.images.drivers import DRIVERS_VARIABLE, check_drivers, judge, listed_drivers
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.pins import check
 from runbook_lib.pins.bump import Bump
@@ -109,7 +109,7 @@ def _propose(checkout: Checkout, bump: Bump, github: Forge | None, services: Ser
         plan = commands.command(notebooks.BUMP, bump, repo=str(checkout.path))
         sentence = f"Would open a draft pull request: {bump.title!r}. Add --publish.{unknown} The plan: {plan}"
         result = WatchResult("new", sentence)
-    drivers = check_drivers(planned.image, os.environ.get(DRIVERS_VARIABLE, ""))
+    drivers = check_drivers(judge(planned.image, listed_drivers(os.environ.get(DRIVERS_VARIABLE, ""))))
     state: State = "needs a person" if drivers.status == "failed" else result.state
     return replace(result, state=state, sentence=f"{result.sentence} Drivers: {drivers.detail}")
 

@@ -53,6 +53,15 @@ class DriverRule:
     package: Sequence[str] = ()
     note: str = ""
 
+    @property
+    def packaged(self) -> dict[str, tuple[str, RuleSource]]:
+        """By branch, the lowest driver that the compatibility package takes, empty for any, and the source."""
+        taken = {_branch(lowest): (lowest, self.source) for lowest in self.forward}
+        for branch in self.package:
+            if branch not in self.refused:
+                taken.setdefault(branch, ("", GUIDE))
+        return taken
+
 
 def image_notes(image: str, month: str) -> RuleSource:
     """Return the release notes on an NGC image, ``PyTorch`` or ``Triton``, of a month such as ``25.04``."""
@@ -115,16 +124,12 @@ class DriverRequirement:
             return DriverJudgement("runs", reason)
         if rule is None:
             return DriverJudgement("unknown", f"The driver that the image needs is unknown: {self._no_rule}.")
-        sources = [rule.source]
-        alternatives = [f"{lowest}+" for lowest in rule.forward]
-        if self._packaged_branches:
-            sources.append(GUIDE)
-            alternatives += [f"R{branch}" for branch in self._packaged_branches]
-        sentence = f"CUDA {self.cuda} {_needs(rule)}"
-        if alternatives:
+        sentence, packaged = f"CUDA {self.cuda} {_needs(rule)}", rule.packaged
+        if packaged:
+            alternatives = [f"{lowest}+" if lowest else f"R{branch}" for branch, (lowest, _) in packaged.items()]
             listed = re.sub(r", ([^,]*)$", r" or \1", ", ".join(alternatives))
             sentence += f"; on data-center GPUs {listed} will do, by the compatibility package"
-        return _judgement("runs", sentence, *sources)
+        return _judgement("runs", sentence, rule.source, *(source for _, source in packaged.values()))
 
     def judge(self, driver: str) -> DriverJudgement:
         """Judge a driver such as ``535.104.05``. Raises RunbookError if it is not such a version."""
@@ -155,13 +160,6 @@ class DriverRequirement:
         return DriverJudgement(judgement.verdict, reason, sources)
 
     @property
-    def _packaged_branches(self) -> tuple[str, ...]:
-        """Branches that NVIDIA's guide names for the package, and that the rule itself does not mention."""
-        rule = RULES[self.cuda]
-        mentioned = {*map(_branch, rule.forward), *rule.refused}
-        return tuple(branch for branch in rule.package if branch not in mentioned)
-
-    @property
     def _no_rule(self) -> str:
         if not self.cuda:
             return "its config does not name its CUDA release"
@@ -176,21 +174,20 @@ class DriverRequirement:
         """Return the verdict with the compatibility package; None if no source mentions the driver's branch."""
         branch = _branch(driver)
         refusal = f"Driver {driver} does not run CUDA {self.cuda}, which {_needs(rule)}"
-        support = f"Driver {driver} runs CUDA {self.cuda} on data-center GPUs by the compatibility package, which takes"
-        lowest = next((version for version in rule.forward if _branch(version) == branch), "")
-        if lowest and numbers(driver) < _key(lowest):
-            sentence = f"{refusal}: of R{branch} the compatibility package takes {lowest}+"
-            return _judgement("does not run", sentence, rule.source)
-        if lowest:
+        if branch in rule.packaged:
+            lowest, source = rule.packaged[branch]
+            if lowest and numbers(driver) < _key(lowest):
+                sentence = f"{refusal}: of R{branch} the compatibility package takes {lowest}+"
+                return _judgement("does not run", sentence, source)
+            taken = f"{lowest} or later of branch R{branch}" if lowest else f"branch R{branch}"
+            support = f"Driver {driver} runs CUDA {self.cuda} on data-center GPUs by the compatibility package"
             remark = ""
             if branch in rule.refused:
                 remark = f"The same source calls R{branch} not forward compatible. {rule.note}"
-            return _judgement(_PACKAGED, f"{support} {lowest} or later of branch R{branch}", rule.source, remark=remark)
+            return _judgement(_PACKAGED, f"{support}, which takes {taken}", source, remark=remark)
         if branch in rule.refused:
             sentence = f"{refusal}: R{branch} is not forward compatible"
             return _judgement("does not run", sentence, rule.source, remark=rule.note)
-        if branch in self._packaged_branches:
-            return _judgement(_PACKAGED, f"{support} branch R{branch}", GUIDE)
         return None
 
     def _without_package(self, driver: str, rule: DriverRule) -> DriverJudgement:
@@ -252,10 +249,10 @@ def listed_drivers(text: str, origin: str = DRIVERS_VARIABLE) -> list[str]:
     return sorted(set(drivers))
 
 
-def judge(image: Image, drivers: Sequence[str]) -> tuple[DriverNeeds, ...]:
-    """Judge each driver for each group of platforms with the same requirement."""
+def judge(image: Image | None, drivers: Sequence[str]) -> tuple[DriverNeeds, ...]:
+    """Judge each driver for each group of platforms with the same requirement; nothing without an image."""
     groups: dict[DriverRequirement, list[str]] = {}
-    for name, platform in sorted(image.platforms.items()):
+    for name, platform in sorted(image.platforms.items()) if image else ():
         groups.setdefault(DriverRequirement.of(platform.env), []).append(name)
     return tuple(
         DriverNeeds(", ".join(names), requirement, {driver: requirement.judge(driver) for driver in drivers})
@@ -269,10 +266,10 @@ def worst(needs: Sequence[DriverNeeds]) -> Verdict:
     return min(verdicts, key=list(EXIT_STATUS).index, default="unknown")
 
 
-def driver_rows(image: Image | None, drivers: str) -> list[dict[str, str]]:
-    """Return one row per platform and driver of RUNBOOK_DRIVERS; without any, one per platform with its requirement."""
+def driver_rows(needs: Sequence[DriverNeeds]) -> list[dict[str, str]]:
+    """Return one row per group of platforms and driver; without any driver, one per group with its requirement."""
     rows = []
-    for each in judge(image, listed_drivers(drivers)) if image else ():
+    for each in needs:
         row = {"platform": each.platforms, "CUDA": each.requirement.cuda, "needs": each.requirement.driver}
         if not each.judged:
             rows.append(row | {"driver": "", "verdict": "", "why": each.requirement.summary.reason})
@@ -281,23 +278,19 @@ def driver_rows(image: Image | None, drivers: str) -> list[dict[str, str]]:
     return rows
 
 
-def check_drivers(image: Image | None, drivers: str) -> Check:
-    """Return preflight's check of the drivers that RUNBOOK_DRIVERS names, such as ``535.104.05, 550.54``.
+def check_drivers(needs: Sequence[DriverNeeds]) -> Check:
+    """Return preflight's check of the runners' drivers.
 
-    It is skipped if the verdict is unknown, and without drivers, when it shows the requirement.  Raises RunbookError
-    for an invalid list.
+    It is skipped if the verdict is unknown, and without drivers, when it shows the requirement.
     """
     name = "the driver of the runners"
-    listed = listed_drivers(drivers)
-    if image is None:
+    if not needs:
         return Check(name, "skipped", "There is no image to compare with.")
-    results = judge(image, listed)
-    if not listed:
-        needs = " ".join(dict.fromkeys(each.requirement.summary.reason for each in results))
-        advice = f"Name the drivers of the runners in {DRIVERS_VARIABLE} to have them compared."
-        return Check(name, "skipped", f"{needs} {advice}")
-    detail = " ".join(dict.fromkeys(judgement.reason for each in results for judgement in each.judged.values()))
-    verdict = worst(results)
+    judged = [judgement for each in needs for judgement in each.judged.values()]
+    reasons = [judgement.reason for judgement in judged or (each.requirement.summary for each in needs)]
+    detail, verdict = " ".join(dict.fromkeys(reasons)), worst(needs)
+    if not judged:
+        detail += f" Name the drivers of the runners in {DRIVERS_VARIABLE} to have them compared."
     if verdict == "unknown":
         return Check(name, "skipped", detail)
     return Check.of(name, EXIT_STATUS[verdict] == 0, detail)

@@ -7,7 +7,7 @@ import pytest
 from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.compare import compare
-from runbook_lib.images.drivers import check_drivers, driver_rows
+from runbook_lib.images.drivers import check_drivers, driver_rows, judge, listed_drivers
 from runbook_lib.images.reference import Image, PlatformImage
 
 
@@ -69,26 +69,26 @@ def test_the_answer_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_preflights_check(drivers: str, status: str, says: str) -> None:
-    check = check_drivers(SAME, drivers)
+    check = check_drivers(judge(SAME, listed_drivers(drivers)))
     assert (check.name, check.status) == ("the driver of the runners", status)
     assert says in check.detail
 
 
 def test_preflights_table() -> None:
-    assert driver_rows(None, "575.57.08") == []
-    (row,) = driver_rows(SAME, "")
+    assert driver_rows(judge(None, ["575.57.08"])) == []
+    (row,) = driver_rows(judge(SAME, []))
     assert (row["platform"], row["CUDA"], row["needs"], row["driver"]) == ("amd64, arm64", "12.9", "575", "")
-    rows = driver_rows(SAME, "575.57.08, 560.35.03")
+    rows = driver_rows(judge(SAME, ["560.35.03", "575.57.08"]))
     assert [(row["driver"], row["verdict"]) for row in rows] == [("560.35.03", "does not run"), ("575.57.08", "runs")]
     assert {*row} == {*rows[0]}
 
 
 def test_an_image_without_version_variables_is_unknown() -> None:
-    check = check_drivers(image(amd64={}), "575.57.08")
+    check = check_drivers(judge(image(amd64={}), ["575.57.08"]))
     assert check.status == "skipped"
-    assert check_drivers(None, "").status == "skipped"
+    assert check_drivers(()).status == "skipped"
     with pytest.raises(RunbookError, match="RUNBOOK_DRIVERS"):
-        check_drivers(SAME, "new")
+        listed_drivers("new")
 
 
 def test_the_text_of_a_pull_request_names_the_needed_driver() -> None:
