@@ -37,8 +37,8 @@ class Overlay:
     """A component with its old version, and the requirement by which pip installs that.
 
     ``report`` is Python that prints the version in use, given the overlay's folder; ``module`` is the name that Python
-    imports, empty for a library of the loader.  ``numbers``: how many numbers of both versions must be equal, 0 if only
-    the requirement has the version.  ``variables``: what its build needs, as ``NAME=value``.
+    imports, empty for a library of the loader.  ``release``: the numbers that the container must report first, empty if
+    any will do.  ``variables``: what its build needs, as ``NAME=value``.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Overlay:
     new: str
     requirement: str
     report: str
-    numbers: int = 0
+    release: str = ""
     module: str = ""
     variables: tuple[str, ...] = ()
 
@@ -54,11 +54,6 @@ class Overlay:
     def folder(self) -> str:
         """The name of its folder, different for each requirement."""
         return f"{self.name}-{hashlib.sha256(self.requirement.encode()).hexdigest()[:8]}"
-
-    @property
-    def release(self) -> str:
-        """The first numbers of the old version, which the container must report; empty if any version will do."""
-        return ".".join(map(str, version_numbers(self.old)[: self.numbers]))
 
     def dockerfile_lines(self) -> list[str]:
         """Return the instructions that put the old version into an image built on the new one."""
@@ -105,28 +100,28 @@ def _overlay(row: Mapping[str, Any], component: Component, cuda: Component) -> O
     """Return the overlay that a row of the table describes, or why the component cannot be swapped."""
     if not component.old:
         return "the old image does not name its version"
-    major = _major(cuda.new)
-    if row.get("same_cuda") and _major(cuda.old) != major:
+    major = _first(cuda.new, 1)
+    if row.get("same_cuda") and _first(cuda.old, 1) != major:
         return "its library is different for each major version of CUDA"
-    old, new = (version_numbers(version)[: row.get("numbers", 0)] for version in (component.old, component.new))
-    if old and old == new:
+    release, new = (_first(version, row.get("numbers", 0)) for version in (component.old, component.new))
+    if release and release == new:
         return "in the container the old version would report the same as the new one"
     wheel = row["wheel"].get(major) or row["wheel"].get("any")
     if wheel is None:
         return f"no wheel is known for CUDA {cuda.new or 'of this image'}"
-    parts = list(map(str, version_numbers(component.old)))
-    values = {"version": component.old, "release": ".".join(parts), "minor": ".".join(parts[:2])}
+    values = {"version": component.old, "release": _first(component.old), "minor": _first(component.old, 2)}
     module = row.get("module", "")
     report = row.get("report", _MODULE_VERSION).replace("{cuda}", major).replace("{module}", module)
     requirement = re.sub(r"\{(version|release|minor)\}", lambda match: values[match[1]], wheel)
     return Overlay(
-        row["name"], component.old, component.new, requirement, report, row.get("numbers", 0), module,
+        row["name"], component.old, component.new, requirement, report, release, module,
         tuple(row.get("variables", ())),
     )  # fmt: skip
 
 
-def _major(version: str) -> str:
-    return str(next(iter(version_numbers(version)), ""))
+def _first(version: str, count: int | None = None) -> str:
+    """Return the first numbers of a version with dots between them, by default all."""
+    return ".".join(map(str, version_numbers(version)[:count]))
 
 
 def script(overlay: Overlay | None, folder: Path) -> str:
@@ -152,6 +147,7 @@ def invalidity(overlay: Overlay, output: Iterable[str]) -> str:
             return match[1]
         if (match := _REPORT.match(line)) and match[1] == overlay.name:
             reported = match[2]
-    if reported and (not overlay.release or f"{reported}.".startswith(f"{overlay.release}.")):
+    expected = rf"{re.escape(overlay.release)}(?!\d)" if overlay.release else r"\S"
+    if re.match(expected, reported):
         return ""
     return f"{overlay.name} reports {reported or 'no version'} in the container, not {overlay.old}"

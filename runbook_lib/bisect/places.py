@@ -91,9 +91,8 @@ class BisectRequest:
     @property
     def key(self) -> str:
         """A name for this search, whatever its budget: the same parameters continue it."""
-        facts = [str(self.good), str(self.bad), self.subject, self.metric, self.site.search_image]
-        facts += [f"{name}={version}" for name, version in self.site.components.items()]
-        return hashlib.sha256(json.dumps([*facts, self.higher_is_better]).encode()).hexdigest()[:12]
+        facts = [str(self.good), str(self.bad), self.subject, self.measured, self.site.search_image]
+        return hashlib.sha256(json.dumps([*facts, self.site.components]).encode()).hexdigest()[:12]
 
 
 def parse(

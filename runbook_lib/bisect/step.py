@@ -133,11 +133,11 @@ def read_search(branch: BumpBranch, request: BisectRequest) -> SearchFacts:
     folder = Path(results).absolute() / request.key
     path = folder / "ledger.json"
     ledger = RunLedger.read(path) or _begin(path, branch, request)
-    if request.here:
-        return SearchFacts(branch, request, LocalPlace(request, folder, branch.checkout.path), ledger)
-    client = Slurm()
-    client.require_containers()
-    return SearchFacts(branch, request, SlurmPlace(request, folder, client, _test_of(branch, request)), ledger)
+    place: LocalPlace | SlurmPlace = LocalPlace(request, folder, branch.checkout.path)
+    if not request.here:
+        place = SlurmPlace(request, folder, Slurm(), _test_of(branch, request))
+        place.slurm.require_containers()
+    return SearchFacts(branch, request, place, ledger)
 
 
 def _begin(path: Path, branch: BumpBranch, request: BisectRequest) -> RunLedger:

@@ -10,9 +10,8 @@ from runbook_lib.compute import engine as engines
 from runbook_lib.compute.build_plan import BuildPlan
 from runbook_lib.compute.command_run import CommandRun
 from runbook_lib.compute.engine import Engine
-from runbook_lib.compute.project import missing_submodules
 from runbook_lib.compute.slurm.site import read_site
-from runbook_lib.compute.tasks import WorkStep, split_words
+from runbook_lib.compute.tasks import WorkStep, missing_submodules, split_words
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.images.compare import versions
 from runbook_lib.images.reference import Image

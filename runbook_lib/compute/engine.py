@@ -32,7 +32,7 @@ def find(wanted: str = "") -> Engine:
     """
     problems = []
     for name in ENGINES:
-        if wanted not in ("", name):
+        if wanted and wanted != name:
             continue
         program = shutil.which(name)
         if program is None:

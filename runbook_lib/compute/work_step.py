@@ -5,13 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runbook_lib import display
-from runbook_lib.compute import tasks as table_of_tasks
 from runbook_lib.compute.build_plan import default_tag
 from runbook_lib.compute.command_run import CommandRun
 from runbook_lib.compute.places import PLACES, Machine, WorkPlace, choose_place, detect_machine
-from runbook_lib.compute.project import read_facts
 from runbook_lib.compute.slurm.site import read_site
-from runbook_lib.compute.tasks import TABLE, TASKS, TaskPlan, Values
+from runbook_lib.compute.tasks import TABLE, TASKS, TaskPlan, Values, make_step, plan_task, read_facts, split_words
 from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.model import Evidence, Next, Outcome, Plan
@@ -73,7 +71,7 @@ class WorkInside:
             if place.name == "here" and not place.machine.container:
                 raise Refused(TABLE["refused"]["outside"])
             if place.name != "here" and not Path(place.cache).is_dir():
-                steps = (table_of_tasks.make_step("cache-folder", place.values), *steps)
+                steps = (make_step("cache-folder", place.values), *steps)
         placed = tuple(replace(step, command=place.command(step)) for step in steps)
         return WorkFacts(place, replace(plan, steps=placed), place.obstacle() if placed else "")
 
@@ -94,7 +92,7 @@ class WorkInside:
         return place
 
     def _plan(self, checkout: Checkout, bump: Bump, place: WorkPlace) -> TaskPlan:
-        name, words = self.task, table_of_tasks.split_words(self.arguments)
+        name, words = self.task, split_words(self.arguments)
         if name == "session" and words:
             name = "session-synced"
         needs_uv = TABLE["tasks"][name].get("project")
@@ -106,7 +104,7 @@ class WorkInside:
             values |= place.image_file()
         if needs_uv:
             values |= read_facts(checkout, name, words, bump.base, bump.image_type)
-        return table_of_tasks.plan_task(name, values)
+        return plan_task(name, values)
 
     def plan(self, facts: WorkFacts, bump: Bump) -> Plan[World]:
         """Plan the commands that need no terminal, one after another."""

@@ -24,7 +24,7 @@ from runbook_lib.text import yaml_spans
 #: Default limit in seconds; a script without ``n_repeat`` runs once (``recipe_parser.py:load_workloads``).
 TIME_LIMIT = 1800
 _MAX_COMBINATIONS = 1_000  # of the values of a recipe's row
-_NO_DIMENSION = frozenset({"scope", "cadence", "allow_failure"})
+_NO_DIMENSION = frozenset({"scope", "cadence", "allow_failure", "script_setup"})
 _TEMPLATE_FIELD = re.compile(r"\{\{|\}\}|\{(?P<name>\w*)\}|[{}]")
 VARIABLE = "CUDA_DEVICE_MAX_CONNECTIONS"
 #: The settings of a test that are numbers.
@@ -63,6 +63,11 @@ class Workload:
         """Its test, environment, platform and, if the recipe has one, tag."""
         parts = [self.model, self.case, self.environment, self.platform, self.values.get("tag", "")]
         return "-".join(re.sub(r"[^\w.]+", "_", part) for part in parts if part)
+
+    @property
+    def minutes(self) -> int:
+        """The time limit in full minutes, at least one."""
+        return max(1, math.ceil(self.time_limit / 60))
 
     def __str__(self) -> str:
         return f"{self.model}/{self.case}@{self.platform} ({self.environment})"
@@ -111,7 +116,7 @@ def _workloads(recipe: str, case: str, settings: Mapping[str, Any]) -> Iterator[
     for combination in itertools.product(*dimensions.values()):
         values: dict[str, str] = {}
         for key, value in zip(dimensions, combination, strict=True):
-            if key != "script_setup" and not isinstance(value, (dict, list)):
+            if not isinstance(value, (dict, list)):
                 values[key] = "" if value is None else str(value)
         script = values.pop("script", "")
         model, environment, platform = (values.get(key, "") for key in ("model", "environment", "platforms"))

@@ -16,7 +16,7 @@ from runbook_lib.images.compare import Component
 
 CUDA = Component("CUDA", "13.2.0.046", "13.2.1.010")
 NCCL = Component("NCCL", "2.29.7", "2.30.4")
-SOME = Overlay("nccl", "2.29.7", "2.30.4", "nvidia-nccl-cu13==2.29.7", "print('2.29.7')", 3)
+SOME = Overlay("nccl", "2.29.7", "2.30.4", "nvidia-nccl-cu13==2.29.7", "print('2.29.7')", "2.29.7")
 
 
 @pytest.mark.parametrize(
@@ -77,6 +77,8 @@ def test_named_components_have_overlays_too() -> None:
     [
         (["runbook-overlay: nccl 2.29.7"], True),
         (["runbook-overlay: nccl 2.29.7.1"], True),
+        (["runbook-overlay: nccl 2.29.7-1+cuda13.2"], True),
+        (["runbook-overlay: nccl 2.29.70"], False),
         (["runbook-overlay: nccl 2.30.4"], False),
         (["runbook-overlay: nccl 2.29"], False),
         (["runbook-overlay: cublas 2.29.7"], False),

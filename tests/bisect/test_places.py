@@ -15,7 +15,7 @@ from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.workloads import Workload
 from runbook_lib.pins.bump import Bump
 
-NCCL = Overlay("nccl", "2.29.7", "2.30.4", "nvidia-nccl-cu13==2.29.7", "report", 3)
+NCCL = Overlay("nccl", "2.29.7", "2.30.4", "nvidia-nccl-cu13==2.29.7", "report", "2.29.7")
 REPORT = "runbook-overlay: nccl 2.29.7"
 
 

@@ -13,9 +13,18 @@ import pytest
 from clones import commit, git
 
 from runbook_lib.compute.places import Machine, PlaceName, WorkPlace
-from runbook_lib.compute.project import PythonProject, missing_submodules, read_facts
 from runbook_lib.compute.slurm.site import Session
-from runbook_lib.compute.tasks import TABLE, TaskPlan, expand, make_step, plan_task, split_words
+from runbook_lib.compute.tasks import (
+    TABLE,
+    PythonProject,
+    TaskPlan,
+    expand,
+    make_step,
+    missing_submodules,
+    plan_task,
+    read_facts,
+    split_words,
+)
 from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.compute.work_step import WorkInside, command_values
 from runbook_lib.errors import CannotTell, RunbookError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib.compute.project import LOCK, PYPROJECT, PythonProject
+from runbook_lib.compute.tasks import LOCK, PYPROJECT, PythonProject
 from runbook_lib.errors import CannotTell
 from runbook_lib.world.git.checkout import Checkout
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hostile import ALL, CANARY
 
-from runbook_lib.compute import project, workloads
+from runbook_lib.compute import tasks, workloads
 from runbook_lib.compute.slurm import selection, site
 from runbook_lib.decisions import Decision
 from runbook_lib.errors import RunbookError
@@ -141,7 +141,7 @@ READERS: Mapping[str, tuple[Callable[[str], object], Callable[[str], str]]] = {
     ),
     "golden values": (parse, '{{"a": {}}}'.format),
     "model_config": (ci_rules.ComparisonConfig.parse, model),
-    "project": (project.PythonProject.parse, "[project]\nname = {}".format),
+    "project": (tasks.PythonProject.parse, "[project]\nname = {}".format),
     "Dockerfile": (
         lambda text: list(dockerfile.instructions(f"FROM a AS {text[:50]}\nCOPY --from={text} a b\n")), str,
     ),

@@ -118,7 +118,7 @@ def job_files(job: SlurmJob, site: Site, tree: Path) -> dict[Path, str]:
     test, connections, folder, session = job.entry.test, job.entry.connections, job.folder, site.session
     directives = {
         "job-name": job.name, "nodes": str(test.nodes), "ntasks-per-node": "1",
-        "gpus-per-node": str(test.gpus) if site.gpus else "", "time": _time(test.time_limit),
+        "gpus-per-node": str(test.gpus) if site.gpus else "", "time": str(test.minutes),
         "partition": session.partition, "account": session.account, "output": f"{folder}/job.log",
         "signal": "USR1@60",  # each Python process prints its stacks before the time limit (task.sh)
     }  # fmt: skip
@@ -151,12 +151,6 @@ def _fill(name: str, **values: str) -> str:
     """Return a shell template of this package with its placeholders ``@NAME@`` replaced."""
     template = resources.files("runbook_lib.compute.slurm").joinpath(name).read_text("utf-8")
     return re.sub("@([A-Z]+)@", lambda match: values[match[1]], template)
-
-
-def _time(seconds: int) -> str:
-    """Return a duration in the format of ``--time``, rounded up to full minutes, at least one."""
-    minutes = max(1, -(-seconds // 60))
-    return f"{minutes // 60:02d}:{minutes % 60:02d}:00"
 
 
 def submit(

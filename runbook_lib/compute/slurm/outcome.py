@@ -27,6 +27,7 @@ _BATCH = re.compile(
 )
 _EQUAL = "But the golden values that it wrote equal the commit's, so a refresh would change nothing."
 _COMPARE = "Look in the log for the comparison that failed: another file, or a second run of the test."
+_NO_VALUES = "According to Slurm the job succeeded, but it wrote no golden values."
 _AGAIN = "Submit it again: `-r jobs failed`."
 _STACKS = "The end of each rank's stderr.log shows where its threads were before the time limit."
 #: States that need no explanation from the test's logs: class, cause, and True if running the test again may help.
@@ -132,17 +133,16 @@ def _failure(job: SlurmJob, *, is_unchanged: bool) -> Failure:
     except CannotTell:
         cause = "It wrote no log. Either its node cannot see the results folder, or the job never started."
         return Failure(name, "", "unknown", cause, next="Check that all nodes see the folder for results.")
-    kind, cause, details = failure.kind, failure.cause, failure.details
+    kind = failure.kind
     if state == "OUT_OF_MEMORY" and kind != "out of memory":
         cause = "The node's memory (not the GPU's) ran out, and Slurm ended a process of the test."
         failure = replace(failure, kind="out of memory", cause=cause, next="Request more memory, or exclusive nodes.")
     elif state == GONE:
-        failure = replace(failure, cause=f"Neither Slurm nor the job shows how it ended. {cause}", next=_AGAIN)
+        failure = replace(failure, cause=f"Neither Slurm nor the job shows how it ended. {failure.cause}", next=_AGAIN)
     elif state == "COMPLETED" and kind == "unknown":
-        note = "According to Slurm the job succeeded, but it wrote no golden values."
-        failure = replace(failure, cause=f"{note} {cause}")
+        failure = replace(failure, cause=f"{_NO_VALUES} {failure.cause}")
     elif state == "TIMEOUT":
-        failure = replace(failure, details={**details, "stacks": _STACKS})
+        failure = replace(failure, details={**failure.details, "stacks": _STACKS})
     if kind == "golden drift" and is_unchanged:
         failure = replace(failure, kind="unknown", cause=f"{failure.cause} {_EQUAL}", next=_COMPARE)
     if failure.kind in ("out of memory", "shape"):

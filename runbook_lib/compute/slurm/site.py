@@ -98,8 +98,5 @@ def parse(text: str, origin: str) -> Site:
         values["image"] = WorkImage.parse(image).enroot_address
     for name in ("results", "cache"):
         values[name] = os.path.expanduser(values.get(name, "").rstrip("/"))
-    return Site(**_of(Site, values), session=Session(**_of(Session, values)))
-
-
-def _of(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    return {each.name: values[each.name] for each in fields(kind) if each.name in values}
+    session = {each.name: values.pop(each.name) for each in fields(Session) if each.name in values}
+    return Site(**values, session=Session(**session))

@@ -103,7 +103,7 @@ class SlurmFacts:
         for job in self.new:
             test = job.entry.test
             row = {"test": str(job), "job": job.name, "nodes": test.nodes, "GPUs per node": test.gpus}
-            rows.append({**row, "max. minutes": -(-test.time_limit // 60)})
+            rows.append({**row, "max. minutes": test.minutes})
         shown += display.table(rows, empty="Nothing new to submit: all these tests have been submitted already.")
         for job in self.new[:1]:
             for path, text in self.texts(job).items():
