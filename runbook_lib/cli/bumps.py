@@ -5,8 +5,8 @@ The decisions of a bump are shown card by card, as the form shows them.
 
 import json
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -66,8 +66,8 @@ def _lines(bump: BumpStatus) -> Iterator[str]:
 def review(as_json: bool, tag: str) -> Answer | int:
     """Show each decision that a bump waits for, and write the answers into its file of decisions.
 
-    TAG is the tag of the bump (default: the newest bump that waits).  With --json only list them.  Exit status: 0 all
-    decided, 1 some decisions are open.
+    TAG is the tag of the bump (default: the newest bump that waits).  What was decided is written also after q, Ctrl-C
+    and the end of the input.  With --json only list the decisions.  Exit status: 0 all decided, 1 some are open.
     """
     bump = _bump(archive.default(), tag)
     folder = Path(bump.folder)
@@ -84,12 +84,11 @@ def review(as_json: bool, tag: str) -> Answer | int:
     print(f"{bump.repository} {bump.base} {bump.image_type} {bump.tag}")
     answers = _ask_all(open_cards, held)
     new = [card for card in open_cards if answers.get(card.id) != held.get(card.id)]
-    missing = [card for card in open_cards if card.id not in answers or cards.problem(card, answers[card.id])]
-    print(f"\n{len(open_cards) - len(missing)} of {len(open_cards)} decided.")
+    print(f"\n{len(answers)} of {len(open_cards)} decided.")
     if new:
         cards.save(file, new, answers)
         print(f"Written into {file}. To apply these decisions: {commands.papermill(notebooks.BUMP, given)}")
-    return int(bool(missing))
+    return int(len(answers) < len(open_cards))
 
 
 def _bump(root: Path, tag: str) -> BumpStatus:
@@ -113,42 +112,31 @@ def _given(folder: Path) -> dict[str, Any]:
 
 
 def _ask_all(open_cards: tuple[Card, ...], held: cards.Answers) -> dict[str, Mapping[str, str]]:
-    """Ask for a decision on each card; those on hold are decided, unless the user decides otherwise."""
+    """Ask for a decision on each card until the user stops; those on hold are decided, unless they decide otherwise."""
     answers = dict(held)
-    for number, card in enumerate(open_cards, 1):
-        print(f"\n[{number}/{len(open_cards)}] {cards.evidence(card).text}")
-        print("  ".join(f"{option.key} {option.label} " for option in card.options), " Enter next   q stop")
-        while (key := _read("> ")) not in (None, "", "q"):
-            answer = _answer(card, key)
-            if answer is not None:
+    with suppress(click.Abort):  # the end of the input, and Ctrl-C
+        for number, card in enumerate(open_cards, 1):
+            print(f"\n[{number}/{len(open_cards)}] {cards.evidence(card).text}")
+            if answer := _ask(card):
                 answers[card.id] = answer
-                break
-        if key in (None, "q"):
-            break
     return answers
 
 
-def _answer(card: Card, key: str) -> Mapping[str, str] | None:
-    """Return the answer that a key begins; None, with a message, for an unknown key or an incomplete answer."""
-    option = next((option for option in card.options if option.key == key), None)
-    if option is None:
-        print(f"Type one of {', '.join(option.key for option in card.options)}, then press Enter.")
-        return None
-    typed = _read(f"Reason [{option.reason}]: " if option.reason else "Reason: ")
-    answer = {"choice": option.choice, "reason": typed or option.reason}
-    if answer["choice"] == "accept" and card.danger:
-        answer["typed"] = _read(f"Type {card.danger} to accept the {card.danger_in_words}: ") or ""
-    if problem := cards.problem(card, answer):
+def _ask(card: Card) -> Mapping[str, str] | None:
+    """Return the complete answer to a card; None to leave it open.  Raises click.Abort to stop."""
+    options = {option.key: option for option in card.options}
+    print(*(f"{key} {option.label} " for key, option in options.items()), "n next ", "q stop")
+    while (key := click.prompt("Decide", "n", type=click.Choice([*options, "n", "q"]), show_choices=False)) in options:
+        answer = {"choice": options[key].choice, "reason": click.prompt("Reason", options[key].reason or None)}
+        if answer["choice"] == "accept" and card.danger:
+            question = f"Type {card.danger} to accept the {card.danger_in_words}"
+            answer["typed"] = click.prompt(question, "", show_default=False)
+        if not (problem := cards.problem(card, answer)):
+            return answer
         print(f"✗ {problem}")
-        return None
-    return answer
-
-
-def _read(prompt: str) -> str | None:
-    """Return a stripped line of standard input; None at end of file."""
-    print(prompt, end="", flush=True)
-    line = sys.stdin.readline()
-    return line.strip() if line else None
+    if key == "q":
+        raise click.Abort
+    return None
 
 
 @click.group()

@@ -61,16 +61,13 @@ def _compile(pattern: str) -> tuple[Any, str]:
 def spans(pattern: str, text: str) -> tuple[tuple[int, int], ...]:
     """Return the span of the pattern's group in each match; ``^`` and ``$`` match at the ends of each line.
 
-    Raises CannotTell, with a sentence, for a pattern that ``validate`` refuses, when all searches have taken more than
-    ``LIMIT``, for more than 10,000 matches, and for a text of more than 1,000,000 characters.
+    The pattern is one that ``validate`` accepts.  Raises CannotTell, with a sentence, when all searches have taken more
+    than ``LIMIT``, for more than 10,000 matches, and for a text of more than 1,000,000 characters.
     """
     shown = repr(shorten(pattern, 80))
     if len(text) > _MAX_TEXT:
         raise CannotTell(f"the file has {len(text)} characters; a pattern is tried on at most {_MAX_TEXT}.")
-    try:
-        compiled, group = _compile(pattern)
-    except CannotTell as error:
-        raise CannotTell(f"the pattern {shown} cannot be used: {error}.") from error
+    compiled, group = _compile(pattern)
     number = compiled.groupindex[group]
     before, result = time.thread_time(), list[tuple[int, int]]()
     for match in compiled.finditer(_encodable(text)):
