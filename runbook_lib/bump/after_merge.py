@@ -154,7 +154,10 @@ def commits_since(branch: BumpBranch, merge: str) -> list[str]:
 
 
 def github_run(bump: Bump, github: Forge | None, commits: Sequence[str]) -> Check:
-    """Return the run of the newest commit that has one; skipped if GitHub cannot be queried."""
+    """Return the run of the merge, or else of the next commit that has one; skipped if GitHub cannot be queried.
+
+    That of a later commit may have tested documents only.
+    """
     name, workflow = f"CI of {bump.base} on GitHub", bump.repository.ci.workflow
     if github is None:
         return Check(name, "skipped", "GitHub cannot be queried without a token.", Next.again("Set GITHUB_TOKEN."))
@@ -162,9 +165,11 @@ def github_run(bump: Bump, github: Forge | None, commits: Sequence[str]) -> Chec
         unknown = f"The workflow that tests {bump.repository.name} is unknown."
         return Check(name, "skipped", unknown, Next("Check its page."))
     try:
-        tested = ([run for run in github.runs(head_sha=commit) if on_base(run, bump.base)] for commit in commits)
-        newest = (choose(runs, commit, workflow) for commit, runs in zip(commits, tested, strict=True))
-        run = next(filter(None, newest), None)
+        run = None
+        for commit in reversed(commits):
+            runs = (each for each in github.runs(head_sha=commit) if on_base(each, bump.base))
+            if run := choose(runs, commit, workflow):
+                break
         jobs = github.jobs(run.id) if run else ()
     except RunbookError as error:
         return Check(name, "skipped", str(error), Next.again())

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 from runbook_lib import notebooks
 from runbook_lib.bump import branch_history, gitlab_tests, policy
@@ -18,6 +19,7 @@ from runbook_lib.world.ports import Forge
 
 #: The branches of the weekly updates of ``uv.lock``.
 _UPDATES = "bump-ci-container-"
+_MOST_RUNS = 5  # of the merge queue that are read
 
 
 @dataclass(frozen=True)
@@ -76,20 +78,25 @@ def _around(github: Forge, pull: Pull) -> Iterator[str]:
 
 
 def _queue(github: Forge, pull: Pull, workflow: str, status: CiStatus, off: AbstractSet[str]) -> Iterator[str]:
-    """Yield what only the merge queue will test, according to its newest finished run into the base.
+    """Yield what only the merge queue will test, according to its newest complete run into the base.
 
-    ``off`` are the tests that the bump itself switches off.
+    One of documents only, or with an early end, tests less than half of what tested the pull request.  ``off`` are the
+    tests that the bump itself switches off.
     """
     if status.run is None:
         return
+    here = _tested(status.jobs)
     runs = github.runs(event="merge_group", since=status.run.created - MAX_AGE)
     ended = (run for run in runs if run.status == "completed" and run.name == workflow and on_base(run, pull.base_ref))
-    if (newest := next(ended, None)) is None:
-        yield "What only the merge queue will test is unknown: no recent run of it was found."
+    for run in islice(ended, _MOST_RUNS):
+        queued = _tested(github.jobs(run.id))
+        if 2 * len(here & queued) >= len(here):
+            break
+    else:
+        yield "What only the merge queue will test is unknown: no recent and complete run of it was found."
         return
-    names = sorted(_tested(github.jobs(newest.id)) - _tested(status.jobs))
-    names = [name for name in names if name.partition(" - ")[0] not in off]
-    known = f"CI run {newest.id} of {newest.created:%Y-%m-%d} there"
+    names = [name for name in sorted(queued - here) if name.partition(" - ")[0] not in off]
+    known = f"CI run {run.id} of {run.created:%Y-%m-%d} there"
     jobs = f"{join_first(names, 6)} (as in {known})" if names else f"no other job ({known} had none)"
     yield f"Only the merge queue will test the merge with what is merged before it, and {jobs}."
 

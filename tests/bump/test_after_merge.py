@@ -1,7 +1,9 @@
 """What is left after the merge: in a practice repository whose forge merges and starts both CIs on the base."""
 
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gitlab_project
@@ -13,6 +15,8 @@ from test_golden_step import step05
 from runbook_lib.bump import after_merge
 from runbook_lib.bump.after_merge import MergeFacts
 from runbook_lib.bump.run import carry_out
+from runbook_lib.world.github.ci_status import WORKFLOW
+from runbook_lib.world.github.models import WorkflowRun
 from runbook_lib.world.ports import World as Outside
 
 RECIPE = "tests/test_utils/recipes/h100/gpt.yaml"
@@ -104,6 +108,16 @@ def test_gitlab_is_queried_if_it_is_configured(merged: World, monkeypatch: pytes
         assert found.runs[1].detail.startswith(f"Pipeline 7 of {found.merged[:10]}")
         monkeypatch.setenv("GITLAB_TOKEN", "wrong")
         assert (look(at).runs[1].status, outcome(at)[0]) == ("skipped", "done")
+
+
+def test_a_run_that_may_have_tested_documents_only_is_no_verdict_on_the_merge() -> None:
+    def runs(head_sha: str) -> list[WorkflowRun]:
+        conclusion, branch = "failure" if head_sha == "merge" else "success", "gh-readonly-queue/main/pr-1-x"
+        return [WorkflowRun(1, "", WORKFLOW, head_sha, branch, "completed", conclusion, 1, datetime(2026, 4, 1))]
+
+    forge: Any = SimpleNamespace(runs=runs, jobs=lambda _: ())
+    assert after_merge.github_run(bump_to(), forge, ["later", "merge"]).status == "failed"
+    assert after_merge.github_run(bump_to(), forge, ["later", "older"]).status == "passed"
 
 
 def test_a_run_of_a_later_commit_counts_as_it_holds_the_merge(merged: World) -> None:

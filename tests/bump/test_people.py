@@ -40,6 +40,7 @@ def job(name: str, conclusion: str = "success") -> WorkflowJob:
 
 
 QUEUED = run(2, "gh-readonly-queue/main/pr-6-abc")
+DOCUMENTS = run(5, "gh-readonly-queue/main/pr-5-abc")
 
 
 @pytest.mark.parametrize(
@@ -50,12 +51,16 @@ QUEUED = run(2, "gh-readonly-queue/main/pr-6-abc")
             ["unit", "gb200", "gpt/x - latest", "gpt/y - latest"],
             "before it, and gb200, gpt/y - latest (as in CI run 2 of 2026-11-27",
         ),
+        ([DOCUMENTS, QUEUED], ["unit", "gb200"], "before it, and gb200 (as in CI run 2"),
+        ([DOCUMENTS], [], "is unknown"),
         ([QUEUED], ["unit"], "no other job (CI run 2 of 2026-11-27 there had none)"),
         ([run(3, QUEUED.head_branch, "in_progress"), run(4, "gh-readonly-queue/dev/pr-6-abc")], [], "is unknown"),
     ],
 )
 def test_what_only_the_merge_queue_will_test_is_named(runs: list[WorkflowRun], jobs: list[str], words: str) -> None:
-    forge: Any = SimpleNamespace(runs=lambda **_: runs, jobs=lambda _: tuple(map(job, jobs)))
+    forge: Any = SimpleNamespace(
+        runs=lambda **_: runs, jobs=lambda number: (job("lint"),) if number == DOCUMENTS.id else tuple(map(job, jobs))
+    )
     tested = (job("unit"), job("gb200", "skipped"))
     status = CiStatus("passed", run(1, "pull-request/7"), tested, "")
     pull: Any = SimpleNamespace(base_ref="main")
