@@ -36,7 +36,7 @@ def plan(base: Path, scripts: Mapping[str, str], nodes: int = 1) -> Planned:
     planned = []
     for name, script in scripts.items():
         quoted = script.replace("{", "{{").replace("}", "}}")
-        test = Workload("r.yaml", "gpt", name, "dev", "dgx_h100", ("mr",), nodes, 2, 600, quoted)
+        test = Workload("r.yaml", "gpt", name, "dev", "dgx_h100", ("mr",), nodes, 2, 10, quoted)
         job = jobs.of_folder(SelectedTest(test, golden={"golden.json": None}), base / test.name / "1")
         planned.append((job, job_files(job, site, base / "tree.tar")))
     return planned

@@ -217,7 +217,7 @@ class SlurmPlace(_Place):
 
     def _files(self, run: Trial, overlay: Overlay | None) -> Mapping[Path, str]:
         script = overlays.script(overlay, self.folder).replace("{", "{{").replace("}", "}}")
-        test = replace(self.test.test, script=script + self.test.test.script, time_limit=self.request.minutes * 60)
+        test = replace(self.test.test, script=script + self.test.test.script, minutes=self.request.minutes)
         image = run.image
         if "@" in image:  # Enroot does not accept digests
             image = f"{image.partition('@')[0]}:{run.point.tag}"

@@ -168,7 +168,7 @@ def _test_of(branch: BumpBranch, request: BisectRequest) -> SelectedTest:
         session = request.site.session
         return SelectedTest(Workload(
             "the parameter test", "bisect", request.key, branch.bump.image_type, "any", (), session.nodes,
-            session.gpus_per_node, request.minutes * 60, request.subject.replace("{", "{{").replace("}", "}}"),
+            session.gpus_per_node, request.minutes, request.subject.replace("{", "{{").replace("}", "}}"),
         ))  # fmt: skip
     name, _, platform = request.subject.partition("@")
     tests, _ = read_commit_tests(branch, replace(request.site, platform=platform), name)

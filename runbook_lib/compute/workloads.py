@@ -1,14 +1,12 @@
 """The tests of the recipes as workloads of a cluster: nodes, GPUs, time, script, and the parallelism of each.  Pure.
 
 ``text.recipes.rows`` describes a recipe.  Each value in a row's lists is a separate workload, except that its scopes
-only select it (``recipe_parser.py:flatten_products`` of Megatron-LM).  The script is a template: ``{name}`` represents
-a value of the row, ``{{`` and ``}}`` represent braces.
+only select it (``recipe_parser.py:flatten_products`` of Megatron-LM).  The script is a template with values of the row.
 
-The names and rules of parallelism are those of Megatron-LM's ``arguments.py``, ``parallel_state.py`` and
-``transformer_config.py``; the ``MODEL_ARGS`` of a ``model_config.yaml`` are that program's options, with its defaults.
-Sources of the value of ``CUDA_DEVICE_MAX_CONNECTIONS``: ``skills/mcore-run-on-slurm``, and the assertions and warnings
-of ``validate_args``: before Blackwell TP > 1 or CP > 1 asserts 1, unless FSDP or overlapped expert communication is on;
-both kinds of FSDP assert that it is not 1, on any hardware.
+The rules of parallelism are those of Megatron-LM's ``arguments.py``, ``parallel_state.py`` and
+``transformer_config.py``; the ``MODEL_ARGS`` of a ``model_config.yaml`` are its options.  Sources of the value of
+``CUDA_DEVICE_MAX_CONNECTIONS``: ``skills/mcore-run-on-slurm``, and ``validate_args``: before Blackwell TP > 1 or CP > 1
+asserts 1, unless FSDP or overlapped expert communication is on; both kinds of FSDP assert that it is not 1.
 """
 
 import itertools
@@ -22,12 +20,12 @@ from runbook_lib.errors import CannotTell, Refused
 from runbook_lib.text import yaml_spans
 
 #: Default limit in seconds; a script without ``n_repeat`` runs once (``recipe_parser.py:load_workloads``).
-TIME_LIMIT = 1800
+_TIME_LIMIT = 1800
 _MAX_COMBINATIONS = 1_000  # of the values of a recipe's row
 _NO_DIMENSION = frozenset({"scope", "cadence", "allow_failure", "script_setup"})
 _TEMPLATE_FIELD = re.compile(r"\{\{|\}\}|\{(?P<name>\w*)\}|[{}]")
 VARIABLE = "CUDA_DEVICE_MAX_CONNECTIONS"
-#: The settings of a test that are numbers.
+#: The numbers of a test.
 _NUMBERS = {
     "tensor": "--tensor-model-parallel-size", "context": "--context-parallel-size",
     "pipeline": "--pipeline-model-parallel-size", "heads": "--num-attention-heads",
@@ -44,7 +42,7 @@ OVERLAPPED = 32
 
 @dataclass(frozen=True)
 class Workload:
-    """A test in one environment on one platform.  ``gpus`` are per node, ``time_limit`` is in seconds."""
+    """A test in one environment on one platform.  ``gpus`` are per node, ``minutes`` are its time limit."""
 
     recipe: str
     model: str
@@ -54,7 +52,7 @@ class Workload:
     scopes: tuple[str, ...]
     nodes: int
     gpus: int
-    time_limit: int
+    minutes: int
     script: str = field(repr=False)
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -63,11 +61,6 @@ class Workload:
         """Its test, environment, platform and, if the recipe has one, tag."""
         parts = [self.model, self.case, self.environment, self.platform, self.values.get("tag", "")]
         return "-".join(re.sub(r"[^\w.]+", "_", part) for part in parts if part)
-
-    @property
-    def minutes(self) -> int:
-        """The time limit in full minutes, at least one."""
-        return max(1, math.ceil(self.time_limit / 60))
 
     def __str__(self) -> str:
         return f"{self.model}/{self.case}@{self.platform} ({self.environment})"
@@ -88,10 +81,7 @@ class Workload:
 
 
 def read(recipe: str, text: str) -> tuple[Workload, ...]:
-    """Parse the workloads of one recipe, in order; empty for a recipe without tests, such as a build recipe.
-
-    Raises CannotTell, with the recipe's path, for invalid YAML and for an invalid number.
-    """
+    """Parse the workloads of one recipe, in order; a build recipe has none.  Raises CannotTell for what is invalid."""
     try:
         data = _mapping(yaml_spans.load(text))
     except CannotTell as error:
@@ -106,10 +96,9 @@ def read(recipe: str, text: str) -> tuple[Workload, ...]:
 
 
 def _workloads(recipe: str, case: str, settings: Mapping[str, Any]) -> Iterator[Workload]:
-    dimensions = {}
-    for key, value in settings.items():
-        if key not in _NO_DIMENSION and value is not None:  # a key without a value, such as `n_repeat:`, has no effect
-            dimensions[str(key)] = _list(value)
+    # A key without a value, such as `n_repeat:`, has no effect.
+    given = {key: value for key, value in settings.items() if key not in _NO_DIMENSION and value is not None}
+    dimensions = {str(key): _list(value) for key, value in given.items()}
     scopes = tuple(str(scope) for scope in _list(settings.get("scope")) if scope)
     if math.prod(map(len, dimensions.values())) > _MAX_COMBINATIONS:
         raise CannotTell(f"{recipe}: a row of {case} has more than {_MAX_COMBINATIONS} combinations of values.")
@@ -120,20 +109,19 @@ def _workloads(recipe: str, case: str, settings: Mapping[str, Any]) -> Iterator[
                 values[key] = "" if value is None else str(value)
         script = values.pop("script", "")
         model, environment, platform = (values.get(key, "") for key in ("model", "environment", "platforms"))
-        numbers = {}
-        for key, default in (("nodes", 1), ("gpus", 0), ("time_limit", TIME_LIMIT)):
-            numbers[key] = _whole_number(values.get(key) or default, f"{recipe}: {case} sets {key}")
-        yield Workload(
-            recipe, model, case, environment, platform, scopes, **numbers, script=script, values=values
-        )  # fmt: skip
+        nodes, gpus, seconds = (
+            _whole_number(values.get(key) or default, f"{recipe}: {case} sets {key}")
+            for key, default in (("nodes", 1), ("gpus", 0), ("time_limit", _TIME_LIMIT))
+        )
+        minutes = max(1, math.ceil(seconds / 60))
+        yield Workload(recipe, model, case, environment, platform, scopes, nodes, gpus, minutes, script, values)
 
 
 @dataclass(frozen=True)
 class Parallelism:
-    """Sizes count GPUs; numbers that the test does not set are 0.
+    """How a test spreads its model.  Sizes count GPUs, ``expert`` and ``expert_tensor`` those of its experts.
 
-    ``fsdp`` is its kind, empty without.  ``expert`` and ``expert_tensor`` are the sizes of its experts' parallelism.
-    ``connections`` is the test's own ``CUDA_DEVICE_MAX_CONNECTIONS``, None if it does not set it.
+    ``fsdp`` is its kind, empty without; ``connections`` is its own ``CUDA_DEVICE_MAX_CONNECTIONS``, None without.
     """
 
     tensor: int = 1
@@ -162,13 +150,14 @@ class Parallelism:
             raise CannotTell(f"{path} has no settings (expected MODEL_ARGS and ENV_VARS).")
         arguments = _mapping(data.get("MODEL_ARGS"))
         settings = {**arguments, VARIABLE: _mapping(data.get("ENV_VARS")).get(VARIABLE)}
-        numbers = {}
-        for name, option in _NUMBERS.items():
-            if (value := settings.get(option)) is not None:
-                numbers[name] = _whole_number(value, f"{path} sets {option}")
-        fsdp = next((kind for option, kind in _FSDP.items() if _is_on(arguments, option)), "")
-        overlaps = _is_on(arguments, "--overlap-moe-expert-parallel-comm")
-        return cls(**numbers, fsdp=fsdp, overlap_expert_communication=overlaps)
+        numbers = {
+            name: _whole_number(settings[option], f"{path} sets {option}")
+            for name, option in _NUMBERS.items() if settings.get(option) is not None
+        }  # fmt: skip
+        # Its script passes an option for any value except false.
+        passed = {name for name, value in arguments.items() if value not in (False, None, "false")}
+        fsdp = next((kind for option, kind in _FSDP.items() if option in passed), "")
+        return cls(**numbers, fsdp=fsdp, overlap_expert_communication="--overlap-moe-expert-parallel-comm" in passed)
 
     def problems(self, world_size: int) -> tuple[str, ...]:
         """Return the reasons, as sentences, why it cannot run on this many GPUs; empty if it can."""
@@ -187,11 +176,6 @@ class Parallelism:
         if self.heads % self.tensor:
             problems.append(f"{self.heads} attention heads cannot be divided by TP {self.tensor}.")
         return tuple(problems)
-
-
-def _is_on(arguments: Mapping[str, Any], name: str) -> bool:
-    """Return True if the test's script passes the option, which it does for any value except false."""
-    return arguments.get(name, False) not in (False, None, "false")
 
 
 def choose(platform: str, test: Parallelism) -> int | None:

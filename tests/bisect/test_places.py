@@ -62,7 +62,7 @@ def test_the_time_limit_of_a_run_is_not_that_of_its_command(tmp_path: Path) -> N
     assert place.finish(run, None).reason == "it took longer than 30 minutes"
 
 
-JOB = SelectedTest(Workload("r", "bisect", "a", "dev", "any", (), 1, 2, 60, "true"))
+JOB = SelectedTest(Workload("r", "bisect", "a", "dev", "any", (), 1, 2, 1, "true"))
 
 
 class OneJob(Slurm):

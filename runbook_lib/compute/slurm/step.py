@@ -151,7 +151,7 @@ def _with_jobs(facts: SlurmFacts, new: Sequence[SelectedTest]) -> SlurmFacts:
         test = entry.test
         number = 1 + sum(job.id is not None for job in slurm_jobs.attempts(facts.folder, entry))
         job = SlurmJob(entry, facts.folder / test.name / str(number))
-        needed = (test.nodes, test.gpus, test.time_limit)
+        needed = (test.nodes, test.gpus, test.minutes)
         if needed not in refusals:
             refusals[needed] = facts.slurm.refusal(facts.texts(job)[job.folder / BATCH])
         if refusal := refusals[needed]:

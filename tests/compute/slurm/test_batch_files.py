@@ -18,11 +18,11 @@ SITE = Site("/shared/results", image="/images/mcore.sqsh")
 
 
 def workload(
-    case: str = "a", nodes: int = 1, gpus: int = 8, seconds: int = 1800,
+    case: str = "a", nodes: int = 1, gpus: int = 8, minutes: int = 30,
     script: str = "echo {test_case} > {assets_dir}/x",
 ) -> Workload:  # fmt: skip
     given = {"test_case": case}
-    return Workload("r.yaml", "gpt", case, "dev", "dgx_h100", ("mr",), nodes, gpus, seconds, script, given)
+    return Workload("r.yaml", "gpt", case, "dev", "dgx_h100", ("mr",), nodes, gpus, minutes, script, given)
 
 
 def rendered(test: Workload, site: Site = SITE, connections: int | None = None) -> list[str]:
@@ -38,7 +38,7 @@ def directives(batch: str) -> dict[str, str]:
 
 
 def test_a_test_gets_the_resources_in_its_recipe() -> None:
-    batch, *_ = rendered(workload(nodes=2, gpus=4, seconds=5400))
+    batch, *_ = rendered(workload(nodes=2, gpus=4, minutes=90))
     folders = (FOLDER, FOLDER.with_name("2"), Path("/other/gpt-a/1"))
     names = [SlurmJob(SelectedTest(workload()), folder).name for folder in folders]
     assert directives(batch) == {
@@ -47,11 +47,6 @@ def test_a_test_gets_the_resources_in_its_recipe() -> None:
     }  # fmt: skip
     assert "GPUS_PER_NODE=4\n" in batch
     assert len(set(names)) == 3
-
-
-@pytest.mark.parametrize(("seconds", "time"), [(0, "1"), (60, "1"), (61, "2"), (90000, "1500")])
-def test_a_time_limit_is_rounded_up_to_minutes(seconds: int, time: str) -> None:
-    assert directives(rendered(workload(seconds=seconds))[0])["time"] == time
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ DRIFT, FAR, CUT = GOLDEN.replace("10.5", "10.51"), GOLDEN.replace("10.4", "20.4"
 TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: the cause\n'
 COMPARED = {"job.log": "AssertionError: The following metrics failed: lm loss\n"}
 RANK = "assets/logs/1/x/attempt_0/3/stderr.log"
-TEST = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 1, 8, 60, "true")
+TEST = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 1, 8, 1, "true")
 
 
 def look(

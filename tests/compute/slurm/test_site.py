@@ -25,7 +25,7 @@ early: true
 least-gpus: 8
 options: [--qos=high, '--gpus-per-node=h100:8']
 """
-TEST = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 2, 8, 3600, "true")
+TEST = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 2, 8, 60, "true")
 
 
 def test_an_empty_file_is_an_empty_site_and_a_complete_one_is_read() -> None:
