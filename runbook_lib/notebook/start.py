@@ -65,7 +65,7 @@ def _bumps() -> list[BumpStatus]:
 
 def _view(bump: BumpStatus) -> display.View:
     """Show a bump: its state, what comes next while it is in flight, and links."""
-    state, opened = display.MARKS.get(bump.state, bump.state), [notebooks.AFTER_MERGE]
+    state, opened = display.mark(bump.state), [notebooks.AFTER_MERGE]
     name = display.View(f"<p><strong>{html.escape(bump.title)}</strong></p>", bump.title)
     shown = name + display.note(f"{state}, {ago(bump.since)}: {bump.sentence}")
     if bump.is_in_flight:

@@ -16,8 +16,12 @@ _LABELS = {"org.opencontainers.image.ref.name": "ubuntu", "org.opencontainers.im
 def image_of(month: str, versions: Month) -> Image:
     """Return the image of a month, described like a real one; its digests depend on nothing but its content."""
     platforms, env = {}, {name: value for name, value in versions.items() if name != "platforms"}
-    env |= {"PATH": _PATH, "PYTHON_VERSION": "3.12.3"}
-    env |= {"NVIDIA_PRODUCT_NAME": "PyTorch", "NVIDIA_PYTORCH_VERSION": month}
+    env |= {
+        "PATH": _PATH,
+        "PYTHON_VERSION": "3.12.3",
+        "NVIDIA_PRODUCT_NAME": "PyTorch",
+        "NVIDIA_PYTORCH_VERSION": month,
+    }
     for architecture in versions.get("platforms", ("amd64", "arm64")):
         digest = _digest(month, architecture, *env.values())
         size = 9_000_000_000 + int(digest[-6:], 16) * 64  # about 10 GB

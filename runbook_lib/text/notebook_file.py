@@ -62,8 +62,15 @@ def resolve(name: str, parameters: Sequence[Parameter], arguments: Mapping[str, 
     """
     known = {parameter.name: parameter for parameter in parameters}
     for given, value in arguments.items():
+        if not known:
+            raise BadParameter(
+                f"The notebook {name} takes no parameters, but {given}={value!r} was passed. Nothing was run."
+            )
         if given not in known:
-            raise BadParameter(_unknown(given, value, name, list(known)))
+            raise BadParameter(
+                f"The notebook {name} has no parameter {given!r}{did_you_mean(given.lower(), known)}. Its parameters "
+                f"are {', '.join(known)}. Nothing was run."
+            )
     return {given: _typed(known[given], value) for given, value in arguments.items()}
 
 
@@ -81,16 +88,6 @@ def declared(code: str) -> tuple[Parameter, ...]:
             rest = lines[(statement.end_lineno or 1) - 1].encode()[statement.end_col_offset :].decode()
             parameters.append(Parameter(statement.target.id, default, rest.strip().removeprefix("#").strip()))
     return tuple(parameters)
-
-
-def _unknown(name: str, value: object, notebook: str, known: list[str]) -> str:
-    if not known:
-        return f"The notebook {notebook} takes no parameters, but {name}={value!r} was passed. Nothing was run."
-    listed = ", ".join(known)
-    return (
-        f"The notebook {notebook} has no parameter {name!r}{did_you_mean(name.lower(), known)}. Its parameters are "
-        f"{listed}. Nothing was run."
-    )
 
 
 def _typed(parameter: Parameter, value: Any) -> Any:

@@ -37,6 +37,9 @@ def test_status_lists_bumps_as_text_and_json(audit: Path, capsys: pytest.Capture
 
 
 def test_status_lists_bumps_that_never_started_separately(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status"]) == 0
+    assert "environment/run papermill runbooks/bump.ipynb -r tag" in capsys.readouterr().out
+    assert not (tmp_path / "audit").exists()
     for tag, state, sentence in (("26.4-py3", "failed", "26.4-py3 is no tag."), ("", "previewed", "No tag was given.")):
         record(tmp_path / "audit", "bump", state, sentence, bump=Identity("o/r", "main", "dev", tag, practice=False))
     assert main(["status"]) == 0
@@ -60,15 +63,6 @@ def test_status_names_a_record_that_cannot_be_read(audit: Path, capsys: pytest.C
     assert damaged.name in told.err
     assert "`runbook audit verify`" in told.err
     assert ".runbook" not in told.err
-
-
-def test_status_without_an_archive_explains_how_to_start(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "none"))
-    assert main(["status"]) == 0
-    assert "environment/run papermill runbooks/bump.ipynb -r tag" in capsys.readouterr().out
-    assert not (tmp_path / "none").exists()
 
 
 def test_audit_verify_reports_problems_and_exits_with_1(audit: Path, capsys: pytest.CaptureFixture[str]) -> None:

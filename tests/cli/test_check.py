@@ -270,7 +270,7 @@ def test_a_command_that_is_interrupted_ends_without_a_traceback(clone, monkeypat
 
 
 def test_too_few_file_descriptors_are_named(clone):
-    command = f'ulimit -n 9; exec "{sys.executable}" -P -m runbook_lib check "{clone}"'
+    command = f'ulimit -n 9; exec "{sys.executable}" -P -m runbook_lib.cli check "{clone}"'
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("runbook: too many files are open.")

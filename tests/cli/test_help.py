@@ -58,11 +58,6 @@ def test_papermill_gets_the_other_arguments_of_run(arguments: list[str], monkeyp
     assert passed[0][1:] == (["-p", "tag", "t"] if "tag" in arguments else [])
 
 
-def test_run_names_the_notebooks_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "bmp"]) == 2
-    assert ", bump, " in capsys.readouterr().err
-
-
 def test_a_deleted_current_folder_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -73,8 +68,12 @@ def test_a_deleted_current_folder_is_named(
     assert "current folder has been deleted" in capsys.readouterr().err
 
 
-def test_errors_of_lab_are_json_too(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lab", "/dev/null/x", "--json"]) == 2
+@pytest.mark.parametrize(
+    ("words", "fix"),
+    [("lab /dev/null/x", "Name another folder: runbook lab DIR"), ("run bmp", "Choose from 00-preflight")],
+)
+def test_an_error_in_json_has_its_fix_apart(words: str, fix: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words.split(), "--json"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
-    assert error["fix"] == "Name another folder: runbook lab DIR"
+    assert error["fix"].startswith(fix)
     assert error["fix"] not in error["message"]

@@ -1,6 +1,5 @@
 """The tags that a form offers."""
 
-import contextlib
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,21 +11,14 @@ from runbook_lib.notebook.place import RunTarget
 from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.pins.sites import PinnedImage, Sites
 
-PYTORCH, NEMO_IMAGE = "nvcr.io/nvidia/pytorch", "nvcr.io/nvidia/nemo"
-
-
-def target(registry, images):
-    made = RunTarget({})
-    vars(made).update(
-        world=SimpleNamespace(registry=registry), repository=replace(MEGATRON_LM, sites=Sites(images, ()))
-    )
-    return made
+PYTORCH, NEMO_IMAGE, NEW = "nvcr.io/nvidia/pytorch", "nvcr.io/nvidia/nemo", "nvcr.io/nvidia/new"
 
 
 @pytest.mark.parametrize(
     ("images", "offered", "note"),
     [
-        ((PinnedImage("nvcr.io/nvidia/new", NGC),), [], "nvcr.io/nvidia/new has no known release. Type the tag."),
+        ((PinnedImage(NEW, NGC),), [], f"{NEW} has no known release. Type the tag."),
+        ((PinnedImage("ghcr.io/a", NGC),), [], "The registry could not be queried: No network. Type the tag."),
         ((PinnedImage(PYTORCH, NGC),), ["26.06-py3", "26.04-py3"], "Newest: 26.06-py3."),
         (
             (PinnedImage(PYTORCH, NGC, "pytorch"), PinnedImage(NEMO_IMAGE, NEMO, "nemo")),
@@ -36,17 +28,14 @@ def target(registry, images):
     ],
 )
 def test_the_newest_tags_of_every_image_are_offered(images, offered, note):
-    published = {PYTORCH: ["26.04-py3", "26.06-py3", "26.06-py3-igpu"], NEMO_IMAGE: ["25.09", "25.11"]}
+    published = {PYTORCH: ["26.04-py3", "26.06-py3", "26.06-py3-igpu"], NEMO_IMAGE: ["25.09", "25.11"], NEW: ["latest"]}
 
     def registry(ref):
-        return contextlib.nullcontext(SimpleNamespace(tags=lambda: published.get(ref.name, ["latest"])))
+        if ref.name not in published:
+            raise RunbookError("No network.")
+        return SimpleNamespace(tags=lambda: published[ref.name])
 
-    assert target(registry, images).tags() == (offered, note)
-
-
-def test_a_registry_that_cannot_be_read_is_a_note():
-    def registry(ref):
-        raise RunbookError("No network.")
-
-    note = "The registry could not be queried: No network. Type the tag."
-    assert target(registry, MEGATRON_LM.sites.images).tags() == ([], note)
+    target = RunTarget({})
+    repository = replace(MEGATRON_LM, sites=Sites(images, ()))
+    vars(target).update(world=SimpleNamespace(registry=registry), repository=repository)
+    assert target.tags() == (offered, note)
