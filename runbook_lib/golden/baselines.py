@@ -9,10 +9,10 @@ ratio for each case (its ``__main__.py``).
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from runbook_lib.golden.ci_rules import load_settings
+from runbook_lib.golden.measure import CHANGED, MISSING, Judgement, ReviewReason, measure
 from runbook_lib.golden.values import BadGoldenFile, load
 
 _THROUGHPUT = "throughput_tok_per_sec"
@@ -29,20 +29,6 @@ _SMALLEST, _LARGEST = 1e-100, 1e100
 
 #: Numbers and settings by ``platform/batch/name``, or by ``case/name``.
 Baseline = Mapping[str, float | str]
-
-
-@dataclass(frozen=True)
-class BaselineChange:
-    """The change of a baseline, by ``platform/batch/metric``.
-
-    ``costs``: log ratios of new to old, positive if worse.  ``ci``: why CI would fail.  ``settings``: what was measured
-    differently.  ``missing`` is no longer there.
-    """
-
-    costs: Mapping[str, float] = field(default_factory=dict)
-    ci: Mapping[str, str] = field(default_factory=dict)
-    settings: Mapping[str, str] = field(default_factory=dict)
-    missing: tuple[str, ...] = ()
 
 
 def parse(content: str | bytes) -> Baseline:
@@ -67,26 +53,36 @@ def _collect(data: Mapping[str, Any], place: str, found: dict[str, float | str])
             raise BadGoldenFile(f"{key} is neither a number nor a text")
 
 
-def compare(old: Baseline, new: Baseline, config: str | None) -> BaselineChange:
-    """Compare two versions of a baseline like CI; ``config`` is the test's ``model_config.yaml``, if it has one."""
+def compare(file: str, old: Baseline | None, new: Baseline, config: str | None) -> Judgement:
+    """Judge a baseline; values beyond CI's limits are decided with their platform.
+
+    ``old`` is None for a new file, ``config`` the test's ``model_config.yaml``, if it has one.
+    """
+    if old is None:
+        return Judgement(file, "refresh", notes=("the file is new",))
+    if old == new:
+        return Judgement(file, "unchanged", notes=("only the formatting changed",))
     options = load_settings(config)
     compared = options.get("METRICS")
     metrics = set(map(str, compared)) if isinstance(compared, list) and compared else _METRICS
-    costs, ci, settings = {}, {}, {}
+    reasons = [ReviewReason(key, "the value is missing", MISSING, "gone") for key in sorted(old.keys() - new.keys())]
+    measures, costs, ci = [], dict[str, float](), dict[str, str]()
     for key in sorted(old.keys() & new.keys()):
         before, after = old[key], new[key]
         metric = key.rpartition("/")[2]
         if metric not in _METRICS or isinstance(before, str) or isinstance(after, str):
             if before != after:
-                settings[key] = f"it changed from {before} to {after}"
+                reasons.append(ReviewReason(key, f"it changed from {before} to {after}", CHANGED))
             continue
         ratio = after / before
         costs[key] = -math.log(ratio) if metric == _THROUGHPUT else math.log(ratio)
+        measures.append(measure(file, key, {1: before}, {1: after}))
         low, high = _limits(key, metric, old, options)
         if metric in metrics and not low <= ratio <= high:
             limit = f"below ×{low:g}" if ratio < low else f"above ×{high:g}"
-            ci[key] = f"×{ratio:.2f}; CI fails {limit}"
-    return BaselineChange(costs, ci, settings, tuple(sorted(old.keys() - new.keys())))
+            ci[key] = f"{key}: ×{ratio:.2f}; CI fails {limit}"
+    notes = tuple(ci.values())[:3]
+    return Judgement.of(file, reasons, measures=tuple(measures), ci=frozenset(ci), notes=notes, costs=costs)
 
 
 def _limits(key: str, metric: str, old: Baseline, options: Mapping[str, Any]) -> tuple[float, float]:

@@ -58,10 +58,6 @@ class UploadMatch:
     upload: Artifact
     jobs: tuple[FunctionalTestJob, ...]
 
-    @property
-    def job_ids(self) -> frozenset[int]:
-        return frozenset(job.id for job in self.jobs)
-
 
 @dataclass(frozen=True)
 class CollectedFile:
@@ -195,17 +191,17 @@ def _during(upload: Artifact, job: FunctionalTestJob) -> bool:
 
 def _eliminate(matches: list[UploadMatch]) -> tuple[UploadMatch, ...]:
     """Remove a job from all uploads except the one that can belong only to it: each job uploads once."""
-    settled: set[frozenset[int]] = set()
     while True:
-        counts = Counter(match.job_ids for match in matches if len(match.jobs) == 1)
+        counts = Counter(match.jobs for match in matches if len(match.jobs) == 1)
         # A job with two such uploads stays with both, and both are reported.
-        new = {job for job, count in counts.items() if count == 1} - settled
-        if not new:
+        settled = {job for (job,), count in counts.items() if count == 1}
+        narrowed = []
+        for match in matches:
+            others = tuple(job for job in match.jobs if job not in settled)
+            narrowed.append(UploadMatch(match.upload, others or match.jobs))
+        if narrowed == matches:
             return tuple(matches)
-        settled |= new
-        for index, match in enumerate(matches):
-            if others := tuple(job for job in match.jobs if frozenset({job.id}) not in new):
-                matches[index] = UploadMatch(match.upload, others)
+        matches = narrowed
 
 
 def _numeric(text: str) -> tuple[int, str]:
@@ -344,9 +340,9 @@ def _conflicts(uses: Iterable[tuple[UploadMatch, list[CollectedFile]]]) -> dict[
 
 def _without_upload(source: GoldenSource, known: AbstractSet[str]) -> Iterator[CollectionProblem]:
     """Yield a problem for each failed job in a set of jobs with fewer uploads than jobs."""
-    groups = Counter(match.job_ids for match in source.matches)
+    groups = Counter(match.jobs for match in source.matches)
     for job in source.jobs:
-        own = [group for group in groups if job.id in group]
+        own = [group for group in groups if job in group]
         is_short = not own or any(groups[group] < len(group) for group in own)
         if job.state == "failed" and is_short and _expected(source, job, known):
             of_jobs = f"; {max(map(len, own))} of this name ran at the same time" if own else ""

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.golden import summary
-from runbook_lib.golden.form import Judgement, ReviewReason
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.judge import NO_HISTORY, GoldenTable, Verdicts
+from runbook_lib.golden.measure import Judgement, ReviewReason
 from runbook_lib.golden.values import MAX_BYTES
 from runbook_lib.text.recipes.file_names import (
     FOLDER,

@@ -7,81 +7,27 @@ such a value: collectors wrote the string "nan" for it.  If the repository has t
 """
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from collections.abc import Container, Iterable
+from dataclasses import replace
 
-from runbook_lib.decisions import DIVERGENCE, LOST
 from runbook_lib.golden import baselines, ci_rules
-from runbook_lib.golden.baselines import Baseline
 from runbook_lib.golden.ci_rules import ComparisonConfig
-from runbook_lib.golden.measure import LossChange, Measure, cost_changes, is_loss, loss_change, measure
+from runbook_lib.golden.measure import (
+    CHANGED,
+    MISSING,
+    Judgement,
+    ReviewReason,
+    cost_changes,
+    is_loss,
+    loss_changes,
+    measure,
+)  # fmt: skip
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, Steps, parse
 from runbook_lib.text.lists import join_first
 from runbook_lib.text.recipes.file_names import is_baseline
 
-Verdict = Literal["refused", "held back", "ambiguous", "refresh", "renamed", "unchanged"]
-#: The most urgent first.
-VERDICTS: Sequence[Verdict] = get_args(Verdict)
-#: Verdicts that prevent a file from being written until a person, or another run, has decided.
-STOPPED = ("ambiguous", "held back", "refused")
-#: Weights of reasons without a limit.
-_MISSING, _CHANGED = 2.0, 1.5
 #: The decimals of values without ``value_precision: full``.
 _DECIMALS = 5
-
-
-@dataclass(frozen=True)
-class ReviewReason:
-    """A reason for a person's review; ``weight`` is the multiple of the limit, and determines the order of display.
-
-    ``kind`` is equal for reasons that may have a common cause in many files.  ``ambiguous``: another run would decide.
-    """
-
-    metric: str
-    sentence: str
-    weight: float = 1.0
-    kind: str = ""
-    ambiguous: bool = False
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """The verdict on one file.  ``ci``: the metrics for which CI would fail it.
-
-    ``costs`` are log ratios of new to old for times, memory and zeros, positive if worse.
-    ``group``: the decision on many files that this one waits for.  ``accepted``: the reason why a
-    person accepted the file.
-    """
-
-    file: str
-    verdict: Verdict
-    reasons: tuple[ReviewReason, ...] = ()
-    measures: tuple[Measure, ...] = ()
-    ci: frozenset[str] = frozenset()
-    notes: tuple[str, ...] = ()
-    accepted: str = ""
-    costs: Mapping[str, float] = field(default_factory=dict)
-    losses: Mapping[str, LossChange] = field(default_factory=dict)
-    group: str = ""
-
-    @property
-    def danger(self) -> str:
-        """The danger of accepting the file: its loss diverges, or it lost a metric or steps; empty if there is none."""
-        if any(change.diverges and change.excess > 1 for change in self.losses.values()):
-            return DIVERGENCE
-        is_lost = any(reason.kind in ("gone", "steps") for reason in self.reasons)
-        return LOST if is_lost else ""
-
-    @property
-    def weight(self) -> float:
-        """Return the weight of the worst reason."""
-        return max((reason.weight for reason in self.reasons), default=0.0)
-
-    @property
-    def sentence(self) -> str:
-        """All reasons, the worst first."""
-        return "; ".join(f"{reason.metric}: {reason.sentence}".removeprefix(": ") for reason in self.reasons)
 
 
 def examine(
@@ -92,7 +38,7 @@ def examine(
     ``lint``: the repository's lint refuses every NaN in a changed file, including those that were there before.
     """
     if new is None:
-        return Judgement(file, "held back", (ReviewReason("", "the file is missing", _MISSING),))
+        return Judgement(file, "held back", (ReviewReason("", "the file is missing", MISSING),))
     if old == new:
         return Judgement(file, "unchanged")
     try:
@@ -101,7 +47,7 @@ def examine(
         return Judgement(file, "refused", (ReviewReason("", f"the new file cannot be read: {error}"),))
     try:
         if not isinstance(after, GoldenValues):
-            return _compare_baselines(file, None if old is None else baselines.parse(old), after, config)
+            return baselines.compare(file, None if old is None else baselines.parse(old), after, config)
         before = parse(old or "")
     except BadGoldenFile as error:
         sentence = f"the old file cannot be read, so there is nothing to compare with: {error}"
@@ -118,43 +64,20 @@ def examine(
     return replace(judgement, verdict="refused", reasons=(refusal, *judgement.reasons)) if refusal else judgement
 
 
-def _judgement(file: str, reasons: Iterable[ReviewReason], **more: Any) -> Judgement:
-    found = tuple(reasons)
-    return Judgement(file, "held back" if found else "refresh", found, **more)
-
-
-def _compare_baselines(file: str, old: Baseline | None, new: Baseline, config: str | None) -> Judgement:
-    """Compare two versions of a performance baseline; values beyond CI's limits are decided with their platform."""
-    if old is None:
-        return Judgement(file, "refresh", notes=("the file is new",))
-    if old == new:
-        return Judgement(file, "unchanged", notes=("only the formatting changed",))
-    change = baselines.compare(old, new, config)
-    reasons = [ReviewReason(name, "the value is missing", _MISSING, "gone") for name in change.missing]
-    reasons += [ReviewReason(name, sentence, _CHANGED) for name, sentence in change.settings.items()]
-    measures = tuple(measure(file, name, {1: float(old[name])}, {1: float(new[name])}) for name in change.costs)
-    notes = tuple(f"{name}: {why}" for name, why in list(change.ci.items())[:3])
-    return _judgement(file, reasons, measures=measures, ci=frozenset(change.ci), notes=notes, costs=change.costs)
-
-
 def _compare(file: str, old: GoldenValues, new: GoldenValues, config: ComparisonConfig) -> Judgement:
     if old == new:
         return Judgement(file, "unchanged", notes=("only the formatting changed",))
     if old.blank:
-        return _judgement(file, _lost_series(old, new), notes=tuple(_notes(old, new)))
+        return Judgement.of(file, _lost_series(old, new), notes=tuple(_notes(old, new)))
     shared = [metric for metric in old.series if metric in new.series]
-    losses = {}
-    for metric in filter(is_loss, shared):
-        if change := loss_change(old.series[metric], new.series[metric], rl=config.kind == "rl"):
-            losses[metric] = change
     notes = [f"new metric {metric}" for metric in new.series if metric not in old.series]
     if not config.known:
         notes.append("no model_config.yaml: judged by the format of the file")
-    return _judgement(
+    return Judgement.of(
         file, (*_lost_series(old, new), *_lost_requests(old, new), *_run_metrics(old, new)),
         measures=tuple(measure(file, metric, old.series[metric], new.series[metric]) for metric in shared),
         ci=ci_rules.ci_failures(old, new, config), notes=(*notes, *_notes(old, new)), costs=cost_changes(old, new),
-        losses=losses,
+        losses=loss_changes(old, new, rl=config.kind == "rl"),
     )  # fmt: skip
 
 
@@ -183,9 +106,9 @@ def _less_precise(old: GoldenValues, new: GoldenValues) -> ReviewReason | None:
     """Return the refusal of metrics that had full precision, and lost the mark, which CI rejects, or their digits."""
     for metric in sorted(old.full & new.series.keys()):
         if metric not in new.full:
-            return ReviewReason(metric, "it has no value_precision: full any more, which CI rejects", _MISSING)
+            return ReviewReason(metric, "it has no value_precision: full any more, which CI rejects", MISSING)
         if _is_rounded(new.series[metric]) and not _is_rounded(old.series[metric]):
-            return ReviewReason(metric, f"its values are rounded to {_DECIMALS} decimals, despite their mark", _MISSING)
+            return ReviewReason(metric, f"its values are rounded to {_DECIMALS} decimals, despite their mark", MISSING)
     return None
 
 
@@ -220,15 +143,15 @@ def _lost_series(old: GoldenValues, new: GoldenValues) -> Iterable[ReviewReason]
         after = new.series.get(metric)
         if not after:
             if _observed(steps):
-                yield ReviewReason(metric, "the metric is missing", _MISSING, "gone")
+                yield ReviewReason(metric, "the metric is missing", MISSING, "gone")
         elif steps.keys() != after.keys() or metric in new.unobserved:
             yield from _lost_steps(metric, steps, after, new.unobserved.get(metric, ()))
     for metric in sorted(new.unobserved.keys() - old.series.keys()):
         last, end = max(_observed(new.series[metric]), default=0), max(new.series[metric])
         if "loss" in metric and last < end:
-            yield ReviewReason(metric, f"the run ended early: no value after step {last} of {end}", _MISSING, "steps")
+            yield ReviewReason(metric, f"the run ended early: no value after step {last} of {end}", MISSING, "steps")
     if old.series and not new.series and not new.empty:
-        yield ReviewReason("", "values by step were replaced by something else", _MISSING)
+        yield ReviewReason("", "values by step were replaced by something else", MISSING)
 
 
 def _lost_steps(metric: str, before: Steps, after: Steps, unobserved: Container[int]) -> Iterable[ReviewReason]:
@@ -241,27 +164,27 @@ def _lost_steps(metric: str, before: Steps, after: Steps, unobserved: Container[
     # Skipped steps have no number of zeros, and the time of a step may be missing from a log.
     if missing and (is_loss(metric) or len(missing) > len(before) // 100 or end in missing):
         sentence = f"{len(missing)} of {len(before)} steps are missing, from step {missing[0]} on"
-        yield ReviewReason(metric, sentence, _MISSING, "steps")
+        yield ReviewReason(metric, sentence, MISSING, "steps")
     if before and (new_end := max(_observed(after), default=0)) > end:
-        yield ReviewReason(metric, f"the run became longer: {new_end} steps instead of {end}", _CHANGED, "steps")
+        yield ReviewReason(metric, f"the run became longer: {new_end} steps instead of {end}", CHANGED, "steps")
 
 
 def _lost_requests(old: GoldenValues, new: GoldenValues) -> Iterable[ReviewReason]:
     lost, added = old.requests.keys() - new.requests.keys(), new.requests.keys() - old.requests.keys()
     if lost:
-        yield ReviewReason("requests", f"{len(lost)} of {len(old.requests)} requests are missing", _MISSING)
+        yield ReviewReason("requests", f"{len(lost)} of {len(old.requests)} requests are missing", MISSING)
     if added:
-        yield ReviewReason("requests", f"{len(added)} requests are new", _CHANGED)
+        yield ReviewReason("requests", f"{len(added)} requests are new", CHANGED)
     for key in sorted(old.requests.keys() & new.requests.keys()):
         prefix = f"request {key}: " if key else ""
         for name, before in old.requests[key].items():
             after = new.requests[key].get(name)
             if after is None and before is not None:
-                yield ReviewReason(name, f"{prefix}the field is missing", _MISSING)
+                yield ReviewReason(name, f"{prefix}the field is missing", MISSING)
             elif name in ("generated_text", "generated_tokens", "input_prompt") and before != after:
                 yield ReviewReason(name, f"{prefix}it changed{_first_difference(before, after)}")
             elif isinstance(before, list) and isinstance(after, list) and len(before) != len(after):
-                yield ReviewReason(name, f"{prefix}{len(after)} entries instead of {len(before)}", _CHANGED)
+                yield ReviewReason(name, f"{prefix}{len(after)} entries instead of {len(before)}", CHANGED)
 
 
 def _first_difference(old: object, new: object) -> str:
@@ -275,11 +198,11 @@ def _first_difference(old: object, new: object) -> str:
 def _run_metrics(old: GoldenValues, new: GoldenValues) -> Iterable[ReviewReason]:
     for name, value in old.run_metrics.items():
         if name not in new.run_metrics:
-            yield ReviewReason(name, "the metric is missing", _MISSING, "gone")
+            yield ReviewReason(name, "the metric is missing", MISSING, "gone")
             continue
         before, after = ci_rules.typical(value), ci_rules.typical(new.run_metrics[name])
         if before is None or after is None:
             if value != new.run_metrics[name]:
-                yield ReviewReason(name, "its shape changed", _CHANGED)
+                yield ReviewReason(name, "its shape changed", CHANGED)
         elif before > 0 and after <= 0 and name in ("throughput", "mem-max-allocated-bytes"):
-            yield ReviewReason(name, f"it fell to {after:g}", _MISSING)
+            yield ReviewReason(name, f"it fell to {after:g}", MISSING)

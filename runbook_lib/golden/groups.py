@@ -18,9 +18,8 @@ from statistics import median
 
 from runbook_lib.decisions import digest
 from runbook_lib.golden.baselines import is_of_platform
-from runbook_lib.golden.form import Judgement, ReviewReason
 from runbook_lib.golden.history import GoldenHistory
-from runbook_lib.golden.measure import loss_change
+from runbook_lib.golden.measure import Judgement, ReviewReason, loss_change
 from runbook_lib.text.recipes.file_names import GoldenFileName
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import platformdirs
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.golden.measure import LOSS, WINDOW_LOSS, cost_changes, is_loss, loss_change
+from runbook_lib.golden.measure import LOSS, WINDOW_LOSS, cost_changes, loss_changes
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, parse
 from runbook_lib.text.recipes.file_names import FOLDER, GoldenFileName
 from runbook_lib.world.git.blobs import read_objects
@@ -79,10 +79,7 @@ def follow(
 def _change(order: int, before: GoldenValues | None, after: GoldenValues) -> PastChange:
     if before is None:
         return PastChange(order)
-    losses = {}
-    for metric in filter(is_loss, before.series.keys() & after.series.keys()):
-        if change := loss_change(before.series[metric], after.series[metric]):
-            losses[metric] = change.excess
+    losses = {metric: change.excess for metric, change in loss_changes(before, after).items()}
     costs = cost_changes(before, after)
     if not costs.get("iteration-time", 1.0):  # identical to the last digit: the times were not measured again
         costs = {}

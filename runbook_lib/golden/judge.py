@@ -17,7 +17,7 @@ from itertools import chain
 
 from runbook_lib.decisions import DANGERS, DIVERGENCE, LOST, SLOWER, Decision, Decisions, Seen, digest
 from runbook_lib.errors import Refused
-from runbook_lib.golden.form import STOPPED, Judgement, ReviewReason, Verdict, examine
+from runbook_lib.golden.form import examine
 from runbook_lib.golden.groups import (
     LOSS,
     SHIFT_LIMIT,
@@ -30,6 +30,7 @@ from runbook_lib.golden.groups import (
     split,
 )  # fmt: skip
 from runbook_lib.golden.history import GoldenHistory
+from runbook_lib.golden.measure import STOPPED, Judgement, ReviewReason, Verdict
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.lists import did_you_mean
 from runbook_lib.text.recipes.file_names import config_path, has_values, is_baseline, path_of

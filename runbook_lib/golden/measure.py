@@ -1,16 +1,20 @@
 """How far a metric moved between two runs of one test: what reviewers know, a ratio for costs, and limits for losses.
 
+What became of a file is a Judgement.
+
 A new image changes the rounding of sums, so losses agree best at first, and the differences grow: the envelope that
 past images kept is constant at first, and later grows with the square root of the step.  Single steps of a long run are
 too noisy, so the mean over a window of steps has a separate limit, and counts if it surely differs from zero.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from statistics import fmean, median
+from typing import Any, Literal, get_args
 
+from runbook_lib.decisions import DIVERGENCE, LOST
 from runbook_lib.golden import ci_rules
 from runbook_lib.golden.values import GoldenValues, Steps
 
@@ -23,6 +27,15 @@ _WINDOW, _ERRORS = 25, 4.0
 _DIVERGED = 3
 #: Larger changes count as this, so that sums stay finite.
 _LARGEST = 1e6
+
+
+Verdict = Literal["refused", "held back", "ambiguous", "refresh", "renamed", "unchanged"]
+#: The most urgent first.
+VERDICTS: Sequence[Verdict] = get_args(Verdict)
+#: Verdicts that prevent a file from being written until a person, or another run, has decided.
+STOPPED = ("ambiguous", "held back", "refused")
+#: Weights of reasons without a limit.
+MISSING, CHANGED = 2.0, 1.5
 
 
 @dataclass(frozen=True)
@@ -61,6 +74,65 @@ class LossChange:
     diverges: bool = False
     old: Steps = field(default_factory=dict, repr=False)
     new: Steps = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class ReviewReason:
+    """A reason for a person's review; ``weight`` is the multiple of the limit, and determines the order of display.
+
+    ``kind`` is equal for reasons that may have a common cause in many files.  ``ambiguous``: another run would decide.
+    """
+
+    metric: str
+    sentence: str
+    weight: float = 1.0
+    kind: str = ""
+    ambiguous: bool = False
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict on one file.  ``ci``: the metrics for which CI would fail it.
+
+    ``costs`` are log ratios of new to old for times, memory and zeros, positive if worse.
+    ``group``: the decision on many files that this one waits for.  ``accepted``: the reason why a
+    person accepted the file.
+    """
+
+    file: str
+    verdict: Verdict
+    reasons: tuple[ReviewReason, ...] = ()
+    measures: tuple[Measure, ...] = ()
+    ci: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+    accepted: str = ""
+    costs: Mapping[str, float] = field(default_factory=dict)
+    losses: Mapping[str, LossChange] = field(default_factory=dict)
+    group: str = ""
+
+    @classmethod
+    def of(cls, file: str, reasons: Iterable[ReviewReason], **more: Any) -> "Judgement":
+        """Return the judgement of a changed file, which is held back if a reason was found."""
+        found = tuple(reasons)
+        return cls(file, "held back" if found else "refresh", found, **more)
+
+    @property
+    def danger(self) -> str:
+        """The danger of accepting the file: its loss diverges, or it lost a metric or steps; empty if there is none."""
+        if any(change.diverges and change.excess > 1 for change in self.losses.values()):
+            return DIVERGENCE
+        is_lost = any(reason.kind in ("gone", "steps") for reason in self.reasons)
+        return LOST if is_lost else ""
+
+    @property
+    def weight(self) -> float:
+        """Return the weight of the worst reason."""
+        return max((reason.weight for reason in self.reasons), default=0.0)
+
+    @property
+    def sentence(self) -> str:
+        """All reasons, the worst first."""
+        return "; ".join(f"{reason.metric}: {reason.sentence}".removeprefix(": ") for reason in self.reasons)
 
 
 def shared_steps(old: Steps, new: Steps) -> list[int]:
@@ -147,6 +219,15 @@ def loss_change(old: Steps, new: Steps, *, rl: bool = False) -> LossChange | Non
     diverges = len(end) >= min(_DIVERGED, len(steps))
     leaves = next(iter(end if diverges else outside), 0)
     return LossChange(*worst, limits, leaves, diverges, old, new)
+
+
+def loss_changes(old: GoldenValues, new: GoldenValues, *, rl: bool = False) -> dict[str, LossChange]:
+    """Measure the change of each loss that both have."""
+    changes = {}
+    for metric, steps in old.series.items():
+        if is_loss(metric) and (change := loss_change(steps, new.series.get(metric, {}), rl=rl)):
+            changes[metric] = change
+    return changes
 
 
 def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:

@@ -8,9 +8,9 @@ from functools import cache, partial
 from runbook_lib.display import Picture
 from runbook_lib.golden import bisect_offer, plots
 from runbook_lib.golden.comparison import GoldenComparison
-from runbook_lib.golden.form import Judgement
 from runbook_lib.golden.groups import Group
 from runbook_lib.golden.judge import GoldenTable, Verdicts, least_deviation
+from runbook_lib.golden.measure import Judgement
 from runbook_lib.golden.values import BadGoldenFile, Steps, parse
 from runbook_lib.model import Question
 from runbook_lib.text.recipes.file_names import GoldenFileName

@@ -4,10 +4,9 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
-from runbook_lib.golden.form import VERDICTS, Judgement, Verdict
 from runbook_lib.golden.groups import Group
 from runbook_lib.golden.judge import Verdicts
-from runbook_lib.golden.measure import Measure
+from runbook_lib.golden.measure import VERDICTS, Judgement, Measure, Verdict
 from runbook_lib.text.lists import aligned
 from runbook_lib.text.markdown import code
 from runbook_lib.text.recipes.file_names import GoldenFileName

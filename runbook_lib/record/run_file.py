@@ -110,14 +110,13 @@ def _require_valid(run: Mapping[str, Any], folder: Path) -> None:
     Identity(**run["bump"])
     parse_time(run["started"])
     names = [run["notebook"]["name"], *(step["name"] for step in run["steps"])]
-    parts = [run, *run["steps"]]
-    kinds = [each["kind"] for part in parts for each in (*part["effects"], *part["decisions"])]
-    kinds += [each["kind"] for each in run["exceptions"]]
-    texts = [*names, *kinds, *(part["state"] for part in parts), *(part["outcome"]["sentence"] for part in parts)]
+    texts = [*names, *(each["kind"] for each in run["exceptions"])]
+    for part in (run, *run["steps"]):
+        Next(**part["outcome"]["next"])
+        texts += [part["state"], part["outcome"]["sentence"]]
+        texts += [each["kind"] for each in (*part["effects"], *part["decisions"])]
     if not all(isinstance(text, str) for text in texts) or not all(names):
         raise ValueError("it lacks its notebook, or the name, the state or the outcome of a step, or a kind")
-    for part in parts:
-        Next(**part["outcome"]["next"])
 
 
 def empty_step() -> dict[str, Any]:

@@ -21,9 +21,9 @@ from unittest import mock
 
 from runbook_lib.golden import history
 from runbook_lib.golden.diff import GoldenFiles, compare, of_revision
-from runbook_lib.golden.form import STOPPED
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.judge import Verdicts
+from runbook_lib.golden.measure import STOPPED
 from runbook_lib.world.git.blobs import read_objects
 from runbook_lib.world.git.checkout import Checkout
 

@@ -7,10 +7,9 @@ import pytest
 from runbook_lib.decisions import Decision, Decisions, Seen
 from runbook_lib.errors import Refused
 from runbook_lib.golden import judge
-from runbook_lib.golden.form import Judgement, ReviewReason
 from runbook_lib.golden.groups import Group
 from runbook_lib.golden.judge import GoldenTable, Verdicts
-from runbook_lib.golden.measure import LossChange
+from runbook_lib.golden.measure import Judgement, LossChange, ReviewReason
 from runbook_lib.text.recipes.file_names import baseline_of
 
 HELD, REFUSED, FINE = (f"moe/{name}/golden_values_dev_dgx_h100.json" for name in "abc")

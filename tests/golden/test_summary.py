@@ -3,9 +3,8 @@ import math
 import pytest
 
 from runbook_lib.golden import summary
-from runbook_lib.golden.form import Judgement, ReviewReason
 from runbook_lib.golden.judge import Verdicts
-from runbook_lib.golden.measure import Measure
+from runbook_lib.golden.measure import Judgement, Measure, ReviewReason
 
 
 def moved(file, metric, value, *, verdict="refresh", **more):

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib.golden.form import Judgement
 from runbook_lib.golden.history import GoldenHistory, PastChange
 from runbook_lib.golden.judge import judge_all
-from runbook_lib.golden.measure import Measure, loss_change
+from runbook_lib.golden.measure import Judgement, Measure, loss_change
 
 TIME, MEMORY = "iteration-time", "mem-max-allocated-bytes"
 

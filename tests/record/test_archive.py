@@ -92,7 +92,6 @@ COMMITTER = """
 import sys
 sys.path[:0] = {path!r}
 from pathlib import Path
-from types import MappingProxyType
 from archives import record
 for at in range({first}, {first} + 6):
     record(Path({root!r}), "bump", "done", at=at)

@@ -21,8 +21,8 @@ from runbook_lib.failures.evidence import Failure
 from runbook_lib.failures.failed_jobs import BaseResult, DiagnosedJob
 from runbook_lib.failures.quarantines import LeftOut, commit_message
 from runbook_lib.golden import summary
-from runbook_lib.golden.form import Judgement, ReviewReason
 from runbook_lib.golden.judge import Verdicts
+from runbook_lib.golden.measure import Judgement, ReviewReason
 from runbook_lib.golden.step import compose_message
 from runbook_lib.images import compare
 from runbook_lib.images.reference import Image, PlatformImage

@@ -14,8 +14,9 @@ from runbook_lib.failures import read_logs
 from runbook_lib.failures.evidence import FailedJob, Failure
 from runbook_lib.failures.patterns import FailureKind
 from runbook_lib.golden import values as golden
-from runbook_lib.golden.form import Judgement, examine
+from runbook_lib.golden.form import examine
 from runbook_lib.golden.judge import judge_all
+from runbook_lib.golden.measure import Judgement
 from runbook_lib.text.lists import shorten
 from runbook_lib.text.recipes.file_names import GoldenFileName
 

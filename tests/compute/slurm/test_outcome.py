@@ -14,7 +14,7 @@ from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.workloads import Workload
 from runbook_lib.failures.evidence import Failure
 from runbook_lib.failures.patterns import FailureKind
-from runbook_lib.golden.form import Verdict
+from runbook_lib.golden.measure import Verdict
 
 FILE, SECOND = "golden_values_dev_dgx_h100.json", "golden_values_dev_dgx_h100_2nd.json"
 GOLDEN = '{"lm loss": {"start_step": 1, "end_step": 2, "step_interval": 1, "values": {"1": 10.5, "2": 10.4}}}'
