@@ -21,7 +21,7 @@ from runbook_lib.text.edits import diff
 from runbook_lib.text.lists import join_first
 from runbook_lib.text.markdown import address, code, unlinked
 from runbook_lib.text.recipes.file_names import short_name
-from runbook_lib.world.bump_branch import BumpBranch, is_mine, marked, read_state, require_mine
+from runbook_lib.world.bump_branch import BumpBranch, marked, read_state, require_mine
 from runbook_lib.world.conditions.commits import BranchTip, Committed
 from runbook_lib.world.conditions.forge import Described, PullKey
 from runbook_lib.world.ports import World
@@ -86,7 +86,7 @@ def _conditions(values: GoldenComparison, bump: Bump) -> tuple[Condition[World],
         tip = BranchTip(run.bump.branch, run.branch.start)
         conditions.append(Committed(tip, edits, message(values), _WRITTEN, False, "refresh"))
     is_changed = any(file.verdict != "unchanged" for file in values.verdicts.judgements)
-    if bump.tag and pull and is_mine(pull, state.head_name) and is_changed:
+    if bump.tag and pull and state.is_mine and is_changed:
         section = marked(text(values), bump, "golden-values")
         conditions.append(Described(PullKey(state.head_name, pull.base_ref), section, "golden-values"))
     return tuple(conditions)
