@@ -20,6 +20,8 @@ from runbook_lib.world.ports import World
 
 _SEARCHED_LINES, _LINE_LENGTH = 2_000, 4_096  # of a command's output, searched for known problems
 _QUOTED_LINES = 30  # of a failed command's output
+#: Characters from the beginning of what is shown, lines from its end, and characters of a line.
+_SHOWN_HEAD, _SHOWN_TAIL, _SHOWN_WIDTH = 200_000, 30, 400
 #: A build's instruction that starts: buildah and podman ``[2/3] STEP 4/7: RUN …``, docker ``#9 [main 3/5] RUN …``.
 _STEP = re.compile(r"(?:\[\d{1,4}/\d{1,4}\] )?STEP \d{1,4}/\d{1,4}: .+")
 _VERTEX = re.compile(r"#\d{1,6} \[(?:\S{1,80} ){0,2}\d{1,4}/\d{1,4}\] .+")
@@ -71,13 +73,13 @@ def run_step(step: WorkStep, root: Path, log: Path, show: Callable[[str], object
     is_build, env = step.command[1:2] == ("build",), user_environment(os.environ) | NON_INTERACTIVE
     show(f"▸ {step.title}: {step.line}")
     lines: deque[str] = deque(maxlen=_SEARCHED_LINES)
-    with subprocess_lines.show_excerpt(show) as show_part:
+    with subprocess_lines.excerpt(show, _SHOWN_HEAD, _SHOWN_TAIL, "more lines, in the log") as show_part:
 
         def take_line(raw: str) -> None:
             line = clean(raw[:_LINE_LENGTH].encode("utf-8", "replace")).rstrip()
             lines.append(line)
             if not is_build or _STEP.fullmatch(line) or _VERTEX.fullmatch(line):
-                show_part(line)
+                show_part(line[:_SHOWN_WIDTH])
 
         # An engine is asked to end by itself: if its children were too, buildah would treat the step as finished.
         status = subprocess_lines.run_logged(

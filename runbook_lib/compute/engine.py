@@ -38,7 +38,7 @@ def find(wanted: str = "") -> Engine:
         if program is None:
             problems.append(f"{name} is not installed.")
             continue
-        output = capture([program, _PROBE[name]], os.environ)
+        output = capture([program, _PROBE[name]])
         if isinstance(output, str):
             return name
         problems.append(_problem(name, output.stderr))
@@ -61,7 +61,7 @@ def _problem(name: Engine, errors: str) -> str:
 
 def image_id(engine: Engine, name: str) -> str:
     """Return the ID of an image on this machine, ``sha256:…``; empty if there is no image with that name."""
-    digits = output_of([engine, *_IMAGE_ID[engine], name], os.environ).strip()
+    digits = output_of([engine, *_IMAGE_ID[engine], name]).strip()
     return f"sha256:{digits.removeprefix('sha256:')}" if digits else ""
 
 
@@ -74,7 +74,7 @@ def inside(engine: Engine, image: str, command: Sequence[str], limit: float) -> 
     with _container(engine, image) as container:
         words = [engine, *container, *command]
         # buildah may lose the output of a short-lived program.
-        output = capture(words, os.environ, limit) or capture(words, os.environ, limit)
+        output = capture(words, limit) or capture(words, limit)
     if isinstance(output, str):
         return output
     last = "; ".join(Redactor(os.environ).text(output.stderr).strip().splitlines()[-4:])[-1000:]
@@ -85,7 +85,7 @@ def inside(engine: Engine, image: str, command: Sequence[str], limit: float) -> 
 def _container(engine: Engine, image: str) -> Iterator[list[str]]:
     """Yield the command that runs a program in a container, which for buildah is created before and removed after."""
     if engine == "buildah":
-        output = capture([engine, "from", "--pull-never", image], os.environ)
+        output = capture([engine, "from", "--pull-never", image])
         if not isinstance(output, str):
             message = output.stderr.strip()[-500:]
             raise CannotTell(f"No container of {image} could be created with {engine}: {message}.")
@@ -97,4 +97,4 @@ def _container(engine: Engine, image: str) -> Iterator[list[str]]:
     try:
         yield run_words
     finally:  # a client that was stopped leaves its container running
-        capture([engine, *remove_words], os.environ)
+        capture([engine, *remove_words])

@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from runbook_lib.world.machine.subprocess_lines import output_of, user_environment
+from runbook_lib.world.machine.subprocess_lines import output_of
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 IS_INSTALLED = not (_PACKAGE.parent / "pyproject.toml").is_file()
@@ -111,4 +111,4 @@ def _git_identity(folder: Path) -> str | None:
 def _git(folder: Path, *arguments: str) -> str:
     """Return the output of a git command; empty if it failed."""
     command = ["git", "-C", str(folder), "--no-optional-locks", *arguments]
-    return output_of(command, user_environment(os.environ), limit=20).strip()
+    return output_of(command, limit=20).strip()

@@ -24,9 +24,8 @@ _POLL = 0.2  # seconds
 _CHILD_POLLS = 10  # polls for a command's children to end after it
 _LONGEST_LINE = 64 * 1024
 _PIPE = 1 << 20  # maximum bytes in a pipe after its writer has ended
-#: Characters from the beginning of a log and lines from its end; the same of what is shown, and characters of a line.
+#: Characters from the beginning of a log, and lines from its end.
 _LOG_HEAD, _LOG_TAIL = 20_000_000, 1000
-_SHOWN_HEAD, _SHOWN_TAIL, _SHOWN_WIDTH = 200_000, 30, 400
 _SHORTEST = 100  # characters that a line counts for at least
 #: Set by a git hook that runs this program; they would bind every call of git to another repository's index.
 GIT_BINDING = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY")
@@ -70,12 +69,10 @@ def complete(
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
-def capture(
-    command: Sequence[str], env: Mapping[str, str], limit: float = QUERY_LIMIT
-) -> "str | subprocess.CompletedProcess[str]":
-    """Return the output of a command, or the failed command."""
+def capture(command: Sequence[str], limit: float = QUERY_LIMIT) -> "str | subprocess.CompletedProcess[str]":
+    """Return the output of a command in the user's environment, or the failed command."""
     try:
-        done = complete(command, {**env, "LC_ALL": "C"}, limit)
+        done = complete(command, {**user_environment(os.environ), "LC_ALL": "C"}, limit)
     except OSError as error:
         return subprocess.CompletedProcess(command, 1, "", str(error.strerror or error))
     except subprocess.TimeoutExpired:
@@ -84,9 +81,9 @@ def capture(
     return subprocess.CompletedProcess(command, done.returncode, out, err) if done.returncode else out
 
 
-def output_of(command: Sequence[str], env: Mapping[str, str], limit: float = QUERY_LIMIT) -> str:
-    """Return the output of a command; an empty string if it failed."""
-    output = capture(command, env, limit)
+def output_of(command: Sequence[str], limit: float = QUERY_LIMIT) -> str:
+    """Return the output of a command in the user's environment; an empty string if it failed."""
+    output = capture(command, limit)
     return output if isinstance(output, str) else ""
 
 
@@ -116,7 +113,7 @@ def run_logged(
         file.flush()
 
     try:
-        with open(log, "ab") as file, _excerpt(append, _LOG_HEAD, _LOG_TAIL, "lines omitted") as write:
+        with open(log, "ab") as file, excerpt(append, _LOG_HEAD, _LOG_TAIL, "lines omitted") as write:
             write(redact(f"$ {shlex.join(command)}"))
             process = subprocess.Popen(
                 [*wrapper, *command], cwd=root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -146,17 +143,10 @@ def ending(status: int) -> str:
 
 
 @contextmanager
-def show_excerpt(show: Callable[[str], object]) -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows lines as they come: of very many, the first and the last ones."""
-    with _excerpt(show, _SHOWN_HEAD, _SHOWN_TAIL, "more lines, in the log") as take:
-        yield lambda line: take(line[:_SHOWN_WIDTH])
-
-
-@contextmanager
-def _excerpt(
+def excerpt(
     write: Callable[[str], object], budget: int, tail_size: int, notice: str
 ) -> Iterator[Callable[[str], None]]:
-    """Yield a function that writes lines of ``budget`` characters in all, and at the end the last lines."""
+    """Yield a function that writes lines as they come, ``budget`` characters in all, and at the end the last lines."""
     tail = deque[str](maxlen=tail_size)
     count = 0
 
