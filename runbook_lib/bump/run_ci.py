@@ -118,7 +118,7 @@ class CiPassed:
 
     def holds(self, world: World) -> Check:
         """Read the run and its jobs."""
-        progress = polling.patiently(lambda: self._read(world), world.sleep, print) if self.wait else self._read(world)
+        progress = polling.patiently(lambda: self._read(world), world.sleep) if self.wait else self._read(world)
         evidence = _evidence(progress)
         if progress.state == "passed":
             return Check("CI passed", "passed", progress.sentence, evidence=evidence)
@@ -133,7 +133,7 @@ class CiPassed:
             limit = _START_LIMIT if progress.state == "none" else polling.LIMIT
             return polling.Observation(progress.text, progress.is_over, progress.mark, limit)
 
-        polling.follow(lambda: self._read(world), observe, wait=True, sleep=world.sleep, clock=world.services.monotonic)
+        polling.follow(lambda: self._read(world), observe, world.sleep, world.services.monotonic)
         return ()
 
     def _read(self, world: World) -> CiStatus:

@@ -192,7 +192,7 @@ class PinBuilds:
             return polling.Observation(progress.sentence if progress else "", is_over)
 
         read = partial(self.to.read, self.scope)
-        polling.follow(read, observe, wait=True, sleep=world.sleep, clock=world.services.monotonic)
+        polling.follow(read, observe, world.sleep, world.services.monotonic)
         return ()
 
 

@@ -29,20 +29,18 @@ def _elapsed(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
-def patiently(read: Callable[[], T], sleep: Callable[[float], None], say: Callable[[str], object]) -> T:
+def patiently(read: Callable[[], T], sleep: Callable[[float], None]) -> T:
     """Return one state, read again while the server cannot be reached."""
-    return follow(read, lambda _: Observation("", over=True), wait=True, sleep=sleep, say=say)
+    return follow(read, lambda _: Observation("", over=True), sleep)
 
 
 def follow(
-    read: Callable[[], T], judge: Callable[[T], Observation], *, wait: bool,
-    sleep: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.monotonic,
-    say: Callable[[str], object] = print, unreachable: str = "Trying again.",
+    read: Callable[[], T], judge: Callable[[T], Observation], sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
 ) -> T:  # fmt: skip
-    """Return the last state: with ``wait`` the final one, or the one read when the time is up; else the first.
+    """Print each change of a state, and return the final one, or the one read when the time is up.
 
-    A poll that raises Unreachable is repeated, after the sentence ``unreachable``; the last of MAX_FAILURES in a row
-    raises it.
+    A poll that raises Unreachable is repeated; the last of MAX_FAILURES in a row raises it.
     """
     start, pause, failures, shown = clock(), PAUSE, 0, ""
     while True:
@@ -50,16 +48,16 @@ def follow(
             state, failures = read(), 0
         except Unreachable as error:
             failures += 1
-            if not wait or failures >= MAX_FAILURES:
+            if failures >= MAX_FAILURES:
                 raise
-            say(f"{error.message} {unreachable}")
+            print(f"{error.message} What was started continues meanwhile. Trying again.")
         else:
             observation = judge(state)
             mark = observation.mark or observation.sentence
-            if wait and observation.sentence and mark != shown and not observation.over:  # the caller shows the end
-                say(f"{_elapsed(clock() - start):>6}  {observation.sentence}")
+            if observation.sentence and mark != shown and not observation.over:  # the caller shows the end
+                print(f"{_elapsed(clock() - start):>6}  {observation.sentence}")
                 shown = mark
-            if not wait or observation.over or clock() - start > observation.limit:
+            if observation.over or clock() - start > observation.limit:
                 return state
         sleep(pause)
         pause = min(pause * 1.5, LONGEST_PAUSE)

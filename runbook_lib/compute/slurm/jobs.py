@@ -162,7 +162,7 @@ def submit(
     An earlier submission may have been interrupted before the ID was written.  Raises Refused if Slurm rejects a job,
     and Unreachable if its controller stays down.
     """
-    known = polling.patiently(lambda: _ids(slurm), sleep, print)
+    known = polling.patiently(lambda: _ids(slurm), sleep)
     for job in jobs:
         number = known.get(job.name)
         if number is None:
@@ -186,7 +186,7 @@ def _submit(slurm: Slurm, job: SlurmJob, sleep: Callable[[float], None]) -> int:
         queries = _QUERIES
         return slurm.submit(str(job.folder / BATCH))
 
-    return polling.patiently(attempt, sleep, print)
+    return polling.patiently(attempt, sleep)
 
 
 def _ids(slurm: Slurm) -> dict[str, int]:
@@ -253,8 +253,8 @@ def follow(
     return polling.follow(
         lambda: poll(slurm, jobs, early=early),
         lambda found: polling.Observation(_counts(found), over=all(job.over for job in found)),
-        wait=True, sleep=sleep, unreachable="The jobs continue meanwhile. Trying again.",
-    )  # fmt: skip
+        sleep,
+    )
 
 
 def _counts(jobs: Iterable[SlurmJob]) -> str:
