@@ -10,8 +10,8 @@ from pathlib import Path
 from runbook_lib import display
 from runbook_lib.compute.tasks import WorkStep
 from runbook_lib.errors import Refused
-from runbook_lib.failures import known_problems
 from runbook_lib.failures.log_lines import clean
+from runbook_lib.failures.patterns import find_problems
 from runbook_lib.model import Check, Effect, Evidence
 from runbook_lib.world.git.command import NON_INTERACTIVE
 from runbook_lib.world.machine import subprocess_lines
@@ -95,7 +95,7 @@ def explain(step: WorkStep, status: int, lines: tuple[str, ...]) -> Check:
     failed = _FAILED.search(searched)
     instruction = (failed[1] or failed[2]).partition('": exit')[0] if failed else ""
     sentences = [f"The step “{step.title}” {subprocess_lines.ending(status)}{instruction and f' at {instruction}'}."]
-    if pitfalls := known_problems.find(searched):
+    if pitfalls := find_problems(searched):
         sentences += [f"{it.sign} {it.cause} {it.fix}" for it in pitfalls]
     else:
         said = [line.strip() for line in lines if line.strip()] or ["nothing"]

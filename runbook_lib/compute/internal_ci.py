@@ -25,7 +25,7 @@ from runbook_lib.compute.internal_gitlab import (
     variables,
 )
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.failures import known_problems, read_logs
+from runbook_lib.failures import patterns, read_logs
 from runbook_lib.failures.evidence import FailedJob
 from runbook_lib.failures.failed_jobs import show_evidence
 from runbook_lib.images.reference import ImageRef
@@ -203,7 +203,7 @@ def _explain(gitlab: SecondCi, progress: PipelineProgress) -> tuple[display.View
     failures, shown, fixes = read_logs.diagnose_all(logs), display.View("", ""), dict[str, None]()
     for failure in failures:
         shown += display.note(f"{failure.job}: {failure.cause}") + show_evidence(failure)
-        fixes |= {it.fix: None for it in known_problems.find("\n".join([failure.cause, *failure.evidence]))}
+        fixes |= {it.fix: None for it in patterns.find_problems("\n".join([failure.cause, *failure.evidence]))}
     return shown, list(fixes)
 
 

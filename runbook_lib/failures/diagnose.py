@@ -21,7 +21,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from runbook_lib.failures import evidence, known_problems
+from runbook_lib.failures import evidence
 from runbook_lib.failures.evidence import (
     QUOTED,
     Candidate,
@@ -32,7 +32,17 @@ from runbook_lib.failures.evidence import (
     LogSummary,
     without_secrets,
 )  # fmt: skip
-from runbook_lib.failures.patterns import ADVICE, BY_ID, CONFIDENT, RERUN, SYMPTOM, TRACEBACK, FailureKind, explain
+from runbook_lib.failures.patterns import (
+    ADVICE,
+    BY_ID,
+    CONFIDENT,
+    RERUN,
+    SYMPTOM,
+    TRACEBACK,
+    FailureKind,
+    explain,
+    find_problems,
+)
 
 _MAX_CLUES = 8
 _MAX_CAUSE = 200
@@ -69,7 +79,7 @@ def conclude(
     if found.kind == "driver mismatch":
         platform = itertools.chain.from_iterable(log.platform for log in logs)
         details["driver"] = evidence.driver_verdict("\n".join([text, *platform]))
-    for pitfall in known_problems.find(text)[:1]:
+    for pitfall in find_problems(text)[:1]:
         details["pitfall"] = f"{pitfall.sign} {pitfall.cause}"
         advice = f"{advice} Or: {pitfall.fix}" if found.kind in RERUN else pitfall.fix
     cause = " ".join(found.cause.split())

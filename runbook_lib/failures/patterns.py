@@ -1,14 +1,19 @@
-"""The rules for log lines, read once from ``rules.toml``, and the one-pass search for their literals."""
+"""The rules for log lines, from ``rules.toml``, and the one-pass search for their literals; known problems.
+
+Known problems with builds, uv and Slurm (``known_problems.toml``) have a sign in a log, a cause, and a fix.
+"""
 
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib import import_module, resources
 from typing import Any, Literal
 
 import ahocorasick_rs
+
+from runbook_lib.failures.log_lines import clean
 
 FailureKind = Literal[
     "golden drift", "resume mismatch", "regression", "shape", "out of memory", "driver mismatch", "CUDA error",
@@ -251,3 +256,36 @@ CONSEQUENCE = re.compile(
     r"ProcessRaisedException|Rendezvous\w{0,20}Error|CalledProcessError|BdbQuit)\b"
     r"|NCCL (?:communicator was aborted|error|Error|watchdog)|Watchdog caught collective"
 )
+
+_MAX_LINE = 4_000  # characters of a line that are searched
+_MAX_LOG = 1_000_000  # characters at the end of a log that are searched: a program dies at the end
+
+
+@dataclass(frozen=True)
+class Pitfall:
+    """A known problem that applies if all of ``patterns`` match; the texts are complete sentences."""
+
+    sign: str
+    cause: str
+    fix: str
+    patterns: tuple[str, ...] = field(repr=False)
+
+
+PITFALLS = tuple(
+    Pitfall(problem["sign"], problem["cause"], problem["advice"], tuple(problem["patterns"]))
+    for problem in read_table("known_problems.toml")["problem"]
+)
+
+
+def find_problems(text: str) -> tuple[Pitfall, ...]:
+    """Return the pitfalls whose signs are in a log, in the order of the table; only the end of a long log is searched.
+
+    Among pitfalls with the same first pattern, the first that applies wins.
+    """
+    lines = [clean(line[:_MAX_LINE].encode("utf-8", "replace")) for line in text[-_MAX_LOG:].splitlines()]
+    log = "\n".join(lines)
+    pitfalls: dict[str, Pitfall] = {}
+    for pitfall in PITFALLS:
+        if all(re.search(pattern, log, re.MULTILINE) for pattern in pitfall.patterns):
+            pitfalls.setdefault(pitfall.patterns[0], pitfall)
+    return tuple(pitfalls.values())

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from runbook_lib.failures import diagnose, known_problems
+from runbook_lib.failures import diagnose
 from runbook_lib.failures.evidence import FailedJob
 from runbook_lib.failures.log_scanner import Scanner
-from runbook_lib.failures.patterns import read_table
+from runbook_lib.failures.patterns import find_problems, read_table
 
 PROBLEMS = read_table("known_problems.toml")["problem"]
 STALE = "error: The lockfile at `uv.lock` needs to be updated, but `--locked` was provided.\n"
@@ -29,7 +29,7 @@ STALE = "error: The lockfile at `uv.lock` needs to be updated, but `--locked` wa
     ],
 )
 def test_a_log_of_a_successful_build_has_no_problem(log: str) -> None:
-    assert known_problems.find(log) == ()
+    assert find_problems(log) == ()
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem["id"])
@@ -37,18 +37,18 @@ def test_a_log_of_a_successful_build_has_no_problem(log: str) -> None:
 def test_an_example_is_found_where_a_program_prints_it(problem: dict[str, Any], colour: str) -> None:
     for example in problem["examples"]:
         shown = "\n".join(colour.format(line) for line in example.splitlines())
-        (found,) = known_problems.find(f"+ something else\nSTEP 3/9: RUN true\n{shown}\nmore\n")
+        (found,) = find_problems(f"+ something else\nSTEP 3/9: RUN true\n{shown}\nmore\n")
         assert (found.sign, found.fix) == (problem["sign"], problem["advice"])
 
 
 def test_several_are_found_together_and_each_once() -> None:
-    found = known_problems.find(f"bash: uv: command not found\n{STALE}{STALE}Found 3 errors.\n")
+    found = find_problems(f"bash: uv: command not found\n{STALE}{STALE}Found 3 errors.\n")
     assert [it.fix.split()[1] for it in found] == ["`uv", "the", "tools/autoformat.sh,"]
 
 
 def test_only_the_end_of_a_long_log_is_searched() -> None:
-    assert known_problems.find(STALE + "x" * 2_000_000) == ()
-    assert len(known_problems.find("x\n" * 1_000_000 + STALE)) == 1
+    assert find_problems(STALE + "x" * 2_000_000) == ()
+    assert len(find_problems("x\n" * 1_000_000 + STALE)) == 1
 
 
 def test_a_diagnosis_names_a_known_problem_and_its_fix() -> None:
@@ -56,6 +56,6 @@ def test_a_diagnosis_names_a_known_problem_and_its_fix() -> None:
         scanner = Scanner("job")
         scanner.feed(log.encode())
         failure = diagnose.conclude(FailedJob("cicd-container-build"), [scanner.summary()])
-        for known in known_problems.find(log):
+        for known in find_problems(log):
             assert (failure.details["pitfall"], failure.next) == (f"{known.sign} {known.cause}", known.fix)
     assert "pitfall" not in failure.details

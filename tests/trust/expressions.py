@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 import runbook_lib
-from runbook_lib.failures import known_problems
+from runbook_lib.failures.patterns import PITFALLS
 from runbook_lib.text import redact
 from runbook_lib.text.user_file import load_schema
 
@@ -80,7 +80,7 @@ def _of_schema(node: Any) -> Iterator[str]:
 TABLES: Mapping[str, list[tuple[str, int]]] = {
     "pins": [(it, 0) for it in _of_schema(dict(load_schema("runbook_lib.pins", "base-image-pins.schema.json")))],
     "compute": [(it, 0) for it in _of_schema(dict(load_schema("runbook_lib.compute.slurm", "site.schema.json")))],
-    "failures": [(it, re.M) for problem in known_problems.PITFALLS for it in problem.patterns],
+    "failures": [(it, re.M) for problem in PITFALLS for it in problem.patterns],
     "text": [(it, re.ASCII) for it in redact._FORMS.values()],
 }
 
