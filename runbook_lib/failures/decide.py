@@ -67,19 +67,18 @@ class Triage:
 
     def show(self) -> display.View:
         """Return each failed job with its cause and evidence."""
-        if self.run.source is None:
-            return self.run.show()
         return self.run.show() + display.notes(self.warnings, title="Warnings") + failed_jobs.show(self.jobs)
 
 
 def triage(run: ChosenRun) -> Triage:
     """Find the cause of each failed job, and the failures that golden values do not explain."""
     github = run.pull_request.github
-    if run.source is None or github is None:
+    if run.source is None:
         return Triage(run)
     if run.source.gitlab:
         jobs = failed_jobs.diagnose_pipeline(run.source, run.bump.base, run.branch.base_commit)
     else:
+        assert github is not None, "it has the run"
         requested = ci_runs.RequestedRun(github.run(run.number))
         image_files = run.bump.repository.sites.pin_paths
         jobs = failed_jobs.diagnose_run(github, requested, run.bump.base, "this image", image_files)
@@ -178,7 +177,7 @@ def decide(failures: Triage, searches: ImageSearches) -> RunFailures:
     reenabled = tuple(target for target, decision in decisions.items() if decision.kind == "reenable")
     files = quarantines.files_of(branch, decisions)
     github, pull = run.pull_request.github, run.pull_request.pull
-    if run.source is None or github is None:
+    if run.source is None:
         return RunFailures(failures, searches, QuarantineChange(files, {}))
     issues: dict[Target, IssueFiled] = {}
     quarantined, again, warnings, used = list[Target](), list[Target](), list[str](), list[Decision]()

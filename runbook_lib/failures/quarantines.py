@@ -8,7 +8,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal
 
 from runbook_lib import display
@@ -195,10 +195,15 @@ class QuarantineChange:
 
     def edits_with(self, numbers: Mapping[Target, int]) -> tuple[Edit, ...]:
         """Return the edits, with the number of each test's issue."""
-        edited = list(self._moves(numbers))
+        edited, marker = list(self._moves(numbers)), self.files.skip
         for path, before in self.files.texts.items() if not edited else ():
-            change = self._units if path.endswith(".py") else self._rows
-            after = change(path, before, numbers)
+            mark, unmark = quarantine.mark, quarantine.unmark
+            if path.endswith(".py"):
+                mark, unmark = partial(unit_tests.mark, marker=marker), partial(unit_tests.unmark, marker=marker)
+            after = before
+            for target, issue in numbers.items():
+                after = mark(path, after, target, issue, review_date())
+            after = unmark(path, after, self.reenabled)
             if after != before:
                 edited.append(Edit(path, before, after))
         return tuple(edited)
@@ -214,21 +219,6 @@ class QuarantineChange:
             if text := self.files.texts.get(target.shelf):
                 lines = [line for line in text.split("\n") if not line.startswith("# Broken: ")]
                 yield Edit(target.script, text, "\n".join(lines), target.shelf)
-
-    def _units(self, path: str, text: str, numbers: Mapping[Target, int]) -> str:
-        skip = self.files.skip
-        for target, issue in numbers.items():
-            if target.path == path:
-                text = unit_tests.mark(text, target.case, skip, target.reason, issue, review_date())
-        for target in self.reenabled:
-            if target.path == path:
-                text = unit_tests.unmark(text, target.case, skip)
-        return text
-
-    def _rows(self, path: str, text: str, numbers: Mapping[Target, int]) -> str:
-        for target, issue in numbers.items():
-            text = quarantine.mark(path, text, target, issue, review_date())
-        return quarantine.unmark(path, text, self.reenabled)
 
     def require_own_rows(self) -> None:
         """Raise Refused for a row that covers more than the named tests: passing ones would leave CI, too."""

@@ -91,7 +91,13 @@ def known_issue(github: Forge | None, test: Target) -> tuple[int, str]:
 
 
 def of_failure(
-    github: Forge, test: Target, job: DiagnosedJob, run: ChosenRun, row: RecipeRow | None, known: int, **found: str
+    github: Forge | None,
+    test: Target,
+    job: DiagnosedJob,
+    run: ChosenRun,
+    row: RecipeRow | None,
+    known: int,
+    **found: str,
 ) -> IssueFiled:
     """Return the condition that an issue tracks a test that failed in a run: ``known``, or one that is filed once.
 

@@ -12,12 +12,13 @@ def failure(cause: str) -> Failure:
     return Failure("job", "https://x/1", "program error", cause)
 
 
-def record(archive: Path, name: str, cause: str, url: str, job: str = "job", platform: str = "dgx_h100") -> None:
+def record(
+    archive: Path, name: str, cause: str, url: str, job: str = "job", platform: str = "dgx_h100",
+    kind: str = "program error",
+) -> None:  # fmt: skip
     folder = archive / "NVIDIA-Megatron-LM" / "main" / "dev-26.04-py3" / name
     folder.mkdir(parents=True)
-    (folder / "failures.csv").write_text(
-        f"job,class,cause,platform,url\n{job},program error,{cause},{platform},{url}\n"
-    )
+    (folder / "failures.csv").write_text(f"job,class,cause,platform,url\n{job},{kind},{cause},{platform},{url}\n")
 
 
 def sentence(cause: str, archive: Path) -> str:
@@ -52,3 +53,9 @@ def test_other_jobs_of_the_same_run_are_not_history(tmp_path: Path, job: str, ur
     record(tmp_path, "20260101-a", "KeyError: 12.", url, name, platform or "dgx_h100")
     current = Failure("job", "https://x/runs/7/job/1", "program error", "KeyError: 12.")
     assert history_of(read_history(tmp_path), current, "dgx_h100").startswith("seen 1 time") == is_history
+
+
+def test_a_failure_of_the_infrastructure_counts_without_an_address(tmp_path: Path) -> None:
+    for day in (1, 2):
+        record(tmp_path, f"2026010{day}-a", "The runner was lost.", "", platform="", kind="rate limit")
+    assert "infrastructure failed this job before: seen 2 times" in sentence("KeyError: 7.", tmp_path)

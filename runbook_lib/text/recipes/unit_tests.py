@@ -4,21 +4,25 @@ The lines are spliced in, every other byte stays, and parsing proves it: without
 """
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from runbook_lib.errors import Refused
 from runbook_lib.text.recipes.quarantine import note
+from runbook_lib.text.recipes.rows import Target
 
 _LINE = 100  # characters of a line that Megatron-LM's formatter accepts
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-def mark(text: str, node: str, marker: str, reason: str, issue: int, review: str) -> str:
-    """Return the text of a test's file in which CI leaves the test out, with all its parameters.
+def mark(path: str, text: str, test: Target, issue: int, review: str, *, marker: str) -> str:
+    """Return the text of a file in which CI leaves the test out, if it is the test's, with all its parameters.
 
-    ``node`` is pytest's ID.  Without a ``marker`` of the repository the test is skipped.  ``issue`` 0 stands for one
-    that is not filed yet, for previews.  Raises Refused for a test that is not found, or a file that cannot be edited.
+    Without a ``marker`` of the repository the test is skipped.  ``issue`` 0 stands for one that is not filed yet, for
+    previews.  Raises Refused for a test that is not found, or a file that cannot be edited.
     """
+    node, reason = test.case, test.reason
+    if test.path != path:
+        return text
     before, chain = _parsed(text, node)
     if _is_skipped(before, chain, marker):
         return text
@@ -40,8 +44,18 @@ def mark(text: str, node: str, marker: str, reason: str, issue: int, review: str
     return after
 
 
-def unmark(text: str, node: str, marker: str) -> str:
-    """Return the text without the lines that ``mark`` added for a test.  Raises Refused if it did not add them."""
+def unmark(path: str, text: str, tests: Iterable[Target], *, marker: str) -> str:
+    """Return the text of a file without the lines that ``mark`` added for its tests among these.
+
+    Raises Refused if it did not add them.
+    """
+    for test in tests:
+        if test.path == path:
+            text = _unmarked(text, test.case, marker)
+    return text
+
+
+def _unmarked(text: str, node: str, marker: str) -> str:
     tree, chain = _parsed(text, node)
     lines = text.split("\n")
     for decorator in chain[-1].decorator_list:

@@ -27,6 +27,7 @@ from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.failures.patterns import FailureKind
 from runbook_lib.failures.step import BrokenTestFacts, BrokenTests
 from runbook_lib.golden import ci_runs
+from runbook_lib.golden.bisect_offer import ImageSearches
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.practice.runs import PracticeRefusal, StoredFile
@@ -425,6 +426,11 @@ def test_the_jobs_of_a_pipeline_are_compared_with_that_of_the_base_commit(
         project.configure(monkeypatch)
         state = read_state(branch, at.github())
         diagnosed = decide.triage(ci_runs.choose_run(state, source="gitlab")).jobs
+        alone = decide.triage(ci_runs.choose_run(read_state(branch, None), source="gitlab"))  # without GitHub's token
+        decided = decide.decide(alone, ImageSearches())
+    assert alone.jobs == diagnosed
+    assert open_jobs(alone) == ((f"gpt/{HANG}", f"moe/{MEMORY}"), ())
+    assert sorted(decide.open_tests(decided)) == [f"gpt/{HANG}@dgx_h100", f"moe/{MEMORY}@dgx_h100"]
     results = {(job.test, job.platform): job.on_base for job in diagnosed}
     assert {test for (test, _), result in results.items() if result.state == "failing"} == {f"moe/{MEMORY}"}
     new = results[f"gpt/{HANG}", "dgx_h100"]

@@ -5,6 +5,7 @@ import ast
 import pytest
 
 from runbook_lib.errors import Refused
+from runbook_lib.text.recipes.rows import Target
 from runbook_lib.text.recipes.unit_tests import is_skipped, mark, unmark
 
 FILE = "tests/unit_tests/test_a.py"
@@ -32,7 +33,11 @@ def test_plain(): pass
 
 
 def marked(node: str, text: str = TEXT, marker: str = "flaky_in_dev", reason: str = "it hangs", issue: int = 7) -> str:
-    return mark(text, f"{FILE}::{node}", marker, reason, issue, "2026-12-27")
+    return mark(FILE, text, named(node, reason), issue, "2026-12-27", marker=marker)
+
+
+def named(node: str, reason: str = "") -> Target:
+    return Target(f"{FILE}::{node}", "", "dev", "", reason)
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -53,14 +58,14 @@ def test_a_test_is_left_out_and_comes_back(node: str, before: str, indent: str, 
     assert after == text.replace(before, added + before, 1)
     assert marked(node, after) == after
     assert [is_skipped({FILE: each}, f"{FILE}::{node}", "flaky_in_dev") for each in (text, after)] == [False, True]
-    assert unmark(after, f"{FILE}::{node}", "flaky_in_dev") == text
+    assert unmark(FILE, after, [named(node)], marker="flaky_in_dev") == text
 
 
 def test_without_a_marker_of_the_repository_it_is_skipped_with_its_issue() -> None:
     after = marked("test_plain", marker="", issue=0)
     assert '\n@pytest.mark.skip(reason="broken, see issue #(new)")\n' in after
     assert is_skipped({FILE: after}, f"{FILE}::test_plain", "")
-    assert unmark(after, f"{FILE}::test_plain", "") == TEXT
+    assert unmark(FILE, after, [named("test_plain")], marker="") == TEXT
 
 
 @pytest.mark.parametrize(
@@ -101,7 +106,7 @@ def test_what_others_left_out_counts_and_is_not_taken_back() -> None:
     ):
         assert marked("test_a", text) == text
         with pytest.raises(Refused, match="by hand"):
-            unmark(text, f"{FILE}::test_a", "flaky_in_dev")
+            unmark(FILE, text, [named("test_a")], marker="flaky_in_dev")
 
 
 def test_a_long_reason_is_cut_and_none_escapes_its_comment() -> None:
