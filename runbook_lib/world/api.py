@@ -31,6 +31,7 @@ class Api:
 
     variable: str
     moved: str
+    retry = "Try again in a few minutes."
 
     def __init__(
         self, name: str, url: str, token: str, secret: Mapping[str, str], transport: httpx.BaseTransport | None
@@ -99,7 +100,7 @@ class Api:
     ) -> httpx.Response:
         """Return a successful reply.  Raises RunbookError for any other, Unreachable if a later attempt may succeed."""
         parameters = {name: value for name, value in (query or {}).items() if value is not None}
-        problem, retry = self._problem(action), "Try again in a few minutes."
+        problem, retry = self._problem(action), self.retry
         if method != "GET":
             retry = "Run the step again later: it checks first, because the change may have been made."
         try:

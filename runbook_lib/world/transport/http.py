@@ -35,7 +35,7 @@ _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=100)
 _REDIRECTS = 5
 _REFUSAL = 2**16  # bytes of a reply that is no file
 # int() refuses numbers of thousands of digits, and no file has more bytes than this.
-_PART = re.compile(r"bytes (?:([0-9]{1,18})-([0-9]{1,18})|\*)/([0-9]{1,18})")
+_PART = re.compile(r"bytes (?:([0-9]{1,18})-[0-9]{1,18}|\*)/([0-9]{1,18})")
 
 #: Meanings of replies without a file.
 _MISSING = {
@@ -285,11 +285,10 @@ class RemoteFile:
         match = _PART.fullmatch(response.headers.get("Content-Range", ""))
         if match is None or status != (206 if match[1] else 416):
             raise Unreachable(f"{host} answered a request for a file with an unusable HTTP {status}.")
-        self.size = int(match[3])
+        self.size = int(match[2])
         if status == 416:
             return b""
-        length = int(match[2]) - int(match[1]) + 1
-        if int(match[1]) != start or not length == len(response.content) == min(size, self.size - start):
+        if int(match[1]) != start or len(response.content) != min(size, self.size - start):
             raise Unreachable(f"{host} sent a different part of the file than requested.")
         return response.content
 

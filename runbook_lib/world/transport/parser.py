@@ -131,20 +131,18 @@ class Parser(Generic[Item, Answer]):
         """Read the parts of files that the parser asks for, until it ends."""
         with suppress(EOFError, OSError), connection:
             while True:
-                asked = connection.recv()
-                try:
-                    connection.send(self.part(*asked))
-                except RunbookError as error:
-                    connection.send(error)
+                connection.send(self._part(*connection.recv()))
 
-    def part(self, number: int, start: int, size: int) -> tuple[int, bytes]:
-        """Return the size of a shared file, and a part of it.  Raises RunbookError."""
+    def _part(self, number: int, start: int, size: int) -> tuple[int, bytes] | RunbookError:
+        """Return the size of a shared file and a part of it, or why there is none."""
         try:
             data = self._files[number].part(start, size)
             return self._files[number].size, data
+        except RunbookError as error:
+            return error
         except OSError as error:  # of the temporary file for a server without ranges
             place = tempfile.gettempdir()
-            raise CannotTell(f"It could not be stored in {place} ({error.strerror}): free space there.") from error
+            return CannotTell(f"It could not be stored in {place} ({error.strerror}): free space there.")
 
 
 def _start(descriptors: Sequence[int]) -> "subprocess.Popen[bytes]":

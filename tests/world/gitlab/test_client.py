@@ -10,7 +10,7 @@ from gitlab_project import TOKEN, Project, bridge, job, pipeline
 from local_server import answering
 from stores import packed
 
-from runbook_lib.errors import CannotTell, RunbookError, Unreachable
+from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.golden import ci_runs
 from runbook_lib.golden import collect as artifacts
 from runbook_lib.golden.collect import GoldenCollection
@@ -128,13 +128,6 @@ def test_refusals(
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("reply", [{"id": 1}, [], {"message": "odd"}, b"no JSON"])
-def test_replies_in_another_form(project: Project, reply: Any) -> None:
-    project.replies["pipelines/1"] = reply
-    with pytest.raises((CannotTell, Unreachable)):
-        client(project).pipeline(1)
-
-
 @pytest.mark.parametrize(
     ("env", "words"),
     [
@@ -158,40 +151,21 @@ def test_nobody_listens(project: Project) -> None:
 # -- the token stays at home -----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def elsewhere() -> Iterator[tuple[str, list[str | None]]]:
-    """Another host, and what it is shown."""
-    seen: list[str | None] = []
+def test_a_redirect_does_not_take_the_token_along(project: Project) -> None:
+    seen: list[httpx.Headers] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
-        seen.append(request.headers.get("PRIVATE-TOKEN"))
-        assert TOKEN not in str(request.headers)
+        seen.append(request.headers)
         return httpx.Response(200, stream=httpx.ByteStream(b"[]"))
 
-    with answering(answer) as url:
-        yield url, seen
-
-
-def test_a_redirect_does_not_take_the_token_along(project: Project, elsewhere: tuple[str, list[str | None]]) -> None:
-    url, seen = elsewhere
     project.replies |= {"protected_branches": [{"name": "main"}], "pipeline": STARTED, "jobs/1/artifacts": b""}
-    project.headers = {"Location": f"{url}/api/v4/x"}
-    for ask in (lambda: client(project).protected(), lambda: client(project).start("pull-request/x", {})):
+    with answering(answer) as url:
+        project.headers = {"Location": f"{url}/api/v4/x"}
+        for ask in (lambda: client(project).protected(), lambda: client(project).start("pull-request/x", {})):
+            project.statuses = [302]
+            with pytest.raises(RunbookError, match="Set GITLAB_URL"):
+                ask()
         project.statuses = [302]
-        with pytest.raises(RunbookError, match="Set GITLAB_URL"):
-            ask()
-    project.statuses = [302]
-    assert client(project).artifact(1).part(0, 1) == b"["  # a storage may be elsewhere
-    assert seen == [None]
-
-
-def test_a_next_page_elsewhere_is_not_shown_the_token(
-    project: Project, elsewhere: tuple[str, list[str | None]]
-) -> None:
-    url, seen = elsewhere
-    project.replies |= {"protected_branches": [{"name": "main"}], "x": [{"name": "dev"}]}
-    project.headers = {"Link": f'<{url}/api/v4/x?page=2>; rel="next"'}
-    with pytest.raises(CannotTell, match="more than 5000"):
-        client(project).protected()  # every page is requested at home, and each says that there is a further one
-    assert seen == []
-    assert project.tokens == [TOKEN] * 50
+        assert client(project).artifact(1).part(0, 1) == b"["  # a storage may be elsewhere
+    assert len(seen) == 1
+    assert TOKEN not in str(seen[0])
