@@ -56,7 +56,7 @@ def only_ci_answers(branch: BumpBranch, pushed: str, tip: str, records: Path | N
     The responses of one round are pushed together, because each push costs a complete run.
     """
     checkout = branch.checkout
-    if not checkout.has(pushed) or not checkout.is_ancestor(pushed, tip):
+    if not checkout.is_ancestor(pushed, tip):
         return False
     recorded = read_records(records)
     waiting = [commit for commit in list_commits(checkout, pushed, tip) if len(commit.parents) == 1]

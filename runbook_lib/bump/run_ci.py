@@ -172,7 +172,7 @@ def find_obstacle(state: PullRequestState, pull: Pull, github: Forge, records: P
         fix = f"Merge {pull.base_ref} into {pull.head_ref} by hand, or {advice}."
         return Outcome(f"waiting for a person: #{pull.number} conflicts with {pull.base_ref}", Next.again(fix))
     head, tip = pull.head_sha, state.branch.tip if state.is_mine else None
-    is_behind = tip is None or (checkout.has(head) and checkout.is_ancestor(tip, head))
+    is_behind = tip is None or checkout.is_ancestor(tip, head)
     if tip and not is_behind and not branch_history.only_ci_answers(state.branch, head, tip, records):
         commits = f"{bump.branch} is at {tip[:10]} here, #{pull.number} at {head[:10]}"
         return Outcome(f"waiting for a push: {commits}", Next.run(notebooks.OPEN_PR))
@@ -182,7 +182,7 @@ def find_obstacle(state: PullRequestState, pull: Pull, github: Forge, records: P
         # The gate keeps unread code off the runners: only a person may open it for somebody else's commits.
         waiting = f"waiting for a person: #{pull.number} has {pull.author}'s commits, so CI must be authorized by hand"
         return Outcome(waiting, Next(f'Read every line of {pull.url}/files, then comment "{command(head)}" there.'))
-    if not checkout.has(head) or not checkout.is_ancestor(head, state.branch.start):
+    if not checkout.is_ancestor(head, state.branch.start):
         waiting = f"waiting for git: {head[:10]} in #{pull.number} cannot be fetched, so it cannot be reviewed"
         return Outcome(waiting, Next.again())
     return None
@@ -210,7 +210,7 @@ class PushRound:
         pull, commits = state.pull, world.round.commits and not bump.apply
         if pull is None or branch.tip is None or not state.is_mine:
             return RoundFacts()
-        is_pushed = branch.checkout.has(pull.head_sha) and branch.checkout.is_ancestor(branch.tip, pull.head_sha)
+        is_pushed = branch.checkout.is_ancestor(branch.tip, pull.head_sha)
         if is_pushed and not commits:
             return RoundFacts()
         obstacle = find_obstacle(state, pull, world.github, world.records)

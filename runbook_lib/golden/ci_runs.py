@@ -161,7 +161,7 @@ def _without_bump(state: PullRequestState, run_id: str, source: str) -> ChosenRu
         run = _choose_github(state, state.github, run_id)
     if run.source is None or run.tested == tip:
         return replace(run, older=False)
-    if checkout.has(run.tested) and checkout.is_ancestor(run.tested, tip):
+    if checkout.is_ancestor(run.tested, tip):
         changed = filter(None, checkout.git("diff", "--name-only", "-z", run.tested, tip).split("\0"))
         if all(map(has_values, changed)):  # committed by an earlier run
             state = replace(state, branch=replace(branch, base_commit=run.tested))

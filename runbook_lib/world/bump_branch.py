@@ -322,17 +322,16 @@ def read_progress(state: PullRequestState, pull: Pull, github: Forge) -> CiStatu
             current, state="refused", sentence=f"waiting for another commit: copy-pr-bot could not deploy {head[:10]}",
             next=Next.run(notebooks.RUN_CI, "Push an empty commit, and authorize CI for it:"),
         )  # fmt: skip
-    if run is None and (code := complaint(comments, head, state.me)):
-        return replace(
-            current, state="refused", sentence=f"waiting for a maintainer: copy-pr-bot refused the command ({code})",
-            next=Next(f'Ask a maintainer of {github.repository} to comment "{command(head)}" on {pull.url} (again).'),
-        )  # fmt: skip
-    if run is None and (newest := github.pull(pull.number)).head_sha != head:
-        return replace(
-            current, state="superseded", sentence=f"waiting: #{newest.number} has a newer head, {newest.head_sha[:10]}",
-            next=Next.again(),
-        )  # fmt: skip
-    if run is None and not commands(comments, head, state.me):
+    if run is not None:
+        return current
+    if code := complaint(comments, head, state.me):
+        sentence = f"waiting for a maintainer: copy-pr-bot refused the command ({code})"
+        advice = f'Ask a maintainer of {github.repository} to comment "{command(head)}" on {pull.url} (again).'
+        return CiStatus("refused", None, (), sentence, Next(advice))
+    if (newest := github.pull(pull.number)).head_sha != head:
+        sentence = f"waiting: #{newest.number} has a newer head, {newest.head_sha[:10]}"
+        return CiStatus("superseded", None, (), sentence, Next.again())
+    if not commands(comments, head, state.me):
         return replace(
             current, sentence=f"waiting for a comment: none authorizes CI for {head[:10]} yet",
             next=Next.run(notebooks.RUN_CI, "Post that comment:", mode="publish"),

@@ -149,7 +149,7 @@ def test_git_takes_none_for_an_option(checkout: Checkout, command_lines: list[li
 def contacts(checkout: Checkout, remote: str) -> tuple[Callable[[], object], ...]:
     return (
         lambda: checkout.remote_tip(remote, "main"), lambda: checkout.fetch(remote, "main"),
-        lambda: checkout.push(remote, "main", "HEAD"), lambda: checkout.push(remote, "main", "HEAD", replaces=""),
+        lambda: checkout.push(remote, "main", "HEAD", replaces=""),
     )  # fmt: skip
 
 

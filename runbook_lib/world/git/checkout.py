@@ -106,7 +106,9 @@ class Checkout:
         return sorted(entry[3:] for entry in listed.split("\0") if entry)
 
     def is_ancestor(self, older: str, newer: str) -> bool:
-        """Return True if ``newer`` contains ``older``."""
+        """Return True if ``newer`` contains ``older``; False also if this clone lacks one of them."""
+        if None in commits(self.path, (older, newer)).values():
+            return False
         return self.git("rev-list", "--max-count=1", "--end-of-options", older, f"^{newer}") == ""
 
     def merge_base(self, commit: str, base: str) -> str | None:
@@ -226,15 +228,14 @@ class Checkout:
         except OSError as error:
             raise files.cannot_write(path, error) from error
 
-    def push(self, remote: str, branch: str, commit: str, *, replaces: str | None = None) -> None:
-        """Push a commit as the branch, never by force.  Raises Refused if the remote refuses it.
+    def push(self, remote: str, branch: str, commit: str, *, replaces: str) -> None:
+        """Push a commit as the branch, if that is still at ``replaces`` (empty: if there is no branch yet).
 
-        With ``replaces``, the branch is moved to the commit if it is still at that one (empty: if there is no branch
-        yet), so that the push can remove only that one's commits.
+        So the push can remove only that one's commits.  Raises Refused if the remote refuses it.
         """
         ref = f"refs/heads/{branch}"
-        lease = [] if replaces is None else [f"--force-with-lease={ref}:{replaces}"]
-        options = ("--quiet", "--no-follow-tags", "--recurse-submodules=no", *lease)
+        lease = f"--force-with-lease={ref}:{replaces}"
+        options = ("--quiet", "--no-follow-tags", "--recurse-submodules=no", lease)
         try:
             self.git("push", *options, "--", remote, f"{commit}:{ref}", remote=remote)
         except GitFailed as error:

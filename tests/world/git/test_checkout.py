@@ -82,7 +82,7 @@ def test_credentials_in_a_remote_never_show(checkout: Checkout) -> None:
     asks = (
         lambda: checkout.remote_tip("origin", "main"),
         lambda: checkout.fetch("origin", "main"),
-        lambda: checkout.push("origin", "main", "main"),
+        lambda: checkout.push("origin", "main", "main", replaces=""),
     )
     for ask in asks:
         with pytest.raises((Unreachable, Refused)) as caught:
@@ -96,12 +96,12 @@ def test_credentials_in_a_remote_never_show(checkout: Checkout) -> None:
 def test_push_never_forces(checkout: Checkout, remote: Path) -> None:
     git(checkout.path, "switch", "-qc", "bump")
     git(checkout.path, "commit", "-q", "--allow-empty", "-m", "one")
-    checkout.push("origin", "bump", "bump")
+    checkout.push("origin", "bump", "bump", replaces="")
     assert git(remote, "rev-parse", "bump") == checkout.resolve("HEAD")
     checkout.git("reset", "-q", "--hard", "main")
     git(checkout.path, "commit", "-q", "--allow-empty", "-m", "other")
-    with pytest.raises(Refused, match="did not accept the branch"):
-        checkout.push("origin", "bump", "bump")
+    with pytest.raises(Refused, match=r"did not accept the branch .* The branch there has moved since it was read"):
+        checkout.push("origin", "bump", "bump", replaces="")
 
 
 @pytest.mark.parametrize(
