@@ -2,18 +2,17 @@
 
 import tarfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from runbook_lib.compute.slurm import jobs
 from runbook_lib.compute.slurm.client import Slurm
-from runbook_lib.compute.slurm.jobs import SlurmJob, job_files
+from runbook_lib.compute.slurm.jobs import SlurmJob
 from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.workloads import Workload
 
-Planned = Sequence[tuple[SlurmJob, Mapping[Path, str]]]
+SITE = Site(image="/image.sqsh", options=("--oversubscribe",))
 
 
 class CountingSlurm(Slurm):
@@ -28,38 +27,31 @@ class CountingSlurm(Slurm):
         return super()._run(program, *arguments, text=text)
 
 
-def plan(base: Path, scripts: Mapping[str, str], nodes: int = 1) -> Planned:
+def plan(base: Path, scripts: Mapping[str, str], nodes: int = 1) -> list[SlurmJob]:
     """Jobs for tests of these names."""
     base.mkdir(parents=True, exist_ok=True)
-    tarfile.open(base / "tree.tar", "w").close()
-    site = Site(str(base), "/image.sqsh", options=("--oversubscribe",))
+    tarfile.open(base / jobs.TREE, "w").close()
     planned = []
     for name, script in scripts.items():
         quoted = script.replace("{", "{{").replace("}", "}}")
         test = Workload("r.yaml", "gpt", name, "dev", "dgx_h100", ("mr",), nodes, 2, 10, quoted)
-        job = jobs.of_folder(SelectedTest(test, golden={"golden.json": None}), base / test.name / "1")
-        planned.append((job, job_files(job, site, base / "tree.tar")))
+        planned.append(jobs.of_folder(SelectedTest(test, golden={"golden.json": None}), base / test.name / "1"))
     return planned
 
 
 def run(
-    slurm: Slurm, planned: Planned, *, early: bool = False,
+    slurm: Slurm, planned: Sequence[SlurmJob], *, early: bool = False,
     until: Callable[[tuple[SlurmJob, ...]], bool] = lambda found: all(job.over for job in found),
 ) -> dict[str, SlurmJob]:  # fmt: skip
     """Submit what has no ID yet and follow it until it is so, by default to the end."""
-    known = [jobs.of_folder(job.entry, job.folder) for job, _ in planned]
-    new = [pair for job, pair in zip(known, planned, strict=True) if job.id is None]
+    known = [jobs.of_folder(job.entry, job.folder) for job in planned]
+    new = [job for job in known if job.id is None]
     started = [
         *(job for job in known if job.id is not None),
-        *(submit(slurm, new, sleep=lambda _: time.sleep(0.1)) if new else ()),
+        *(jobs.submit(slurm, new, SITE, lambda _: time.sleep(0.1)) if new else ()),
     ]
     limit = time.monotonic() + 180
     while not until(found := jobs.poll(slurm, started, early=early)):
         assert time.monotonic() < limit, found
         time.sleep(0.1)
     return {job.entry.test.case: job for job in found}
-
-
-def submit(slurm: Slurm, planned: Planned, **time: Any) -> Iterator[SlurmJob]:
-    texts = {job.folder: texts for job, texts in planned}
-    return jobs.submit(slurm, [job for job, _ in planned], lambda job: texts[job.folder], **time)

@@ -14,7 +14,6 @@ import shlex
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -192,37 +191,32 @@ class SlurmPlace(_Place):
         """The number of GPUs that a run allocates."""
         return self.test.test.nodes * self.test.test.gpus
 
-    @property
-    def tree(self) -> Path:
-        """The commit's archive."""
-        return self.folder / "tree.tar"
-
     def command(self, run: Trial, overlay: Overlay | None) -> str:
         """Return the batch file and the script that each of its nodes runs."""
-        return "\n".join(self._files(run, overlay).values())
+        return "\n".join(jobs.job_files(*self._job(run, overlay)).values())
 
     def finish(self, run: Trial, overlay: Overlay | None) -> Trial:
         """Submit a run unless that was done before, wait until it ends, and return it with its outcome."""
-        folder = self.folder_of(run)
-        job = jobs.of_folder(self.test, folder)
+        job, site = self._job(run, overlay)
         if job.id is None:  # Slurm may know its name
-            (job,) = jobs.submit(self.slurm, [job], lambda _: self._files(run, overlay))
+            (job,) = jobs.submit(self.slurm, [job], site)
         (job,) = jobs.follow(self.slurm, [job])
         if not job.over:
             raise Unreachable(f"Job {job.id} is still {job.word}.", "Run the same command again to continue.")
         problem = "" if job.state in ("COMPLETED", "FAILED") else f"Slurm reports {job.word} for job {job.id}"
         if job.state == "TIMEOUT":
             problem = f"it took longer than {self.request.minutes} minutes"
-        return judge(self.request, run, overlay, folder, problem)
+        return judge(self.request, run, overlay, job.folder, problem)
 
-    def _files(self, run: Trial, overlay: Overlay | None) -> Mapping[Path, str]:
+    def _job(self, run: Trial, overlay: Overlay | None) -> tuple[SlurmJob, Site]:
+        """Return the job of a run, and the site with its image."""
         script = overlays.script(overlay, self.folder).replace("{", "{{").replace("}", "}}")
         test = replace(self.test.test, script=script + self.test.test.script, minutes=self.request.minutes)
         image = run.image
         if "@" in image:  # Enroot does not accept digests
             image = f"{image.partition('@')[0]}:{run.point.tag}"
         site = replace(self.request.site, image=WorkImage.parse(image).enroot_address)
-        return jobs.job_files(SlurmJob(replace(self.test, test=test), self.folder_of(run)), site, self.tree)
+        return jobs.of_folder(replace(self.test, test=test), self.folder_of(run)), site
 
 
 def judge(request: BisectRequest, run: Trial, overlay: Overlay | None, folder: Path, problem: str) -> Trial:

@@ -16,6 +16,7 @@ from runbook_lib.bisect.overlays import Overlay, plan_overlays
 from runbook_lib.bisect.places import BisectRequest, LocalPlace, SlurmPlace, parse
 from runbook_lib.bisect.search import Conclusion, Point, Problem, Trial, advance
 from runbook_lib.compute.slurm.client import Slurm
+from runbook_lib.compute.slurm.jobs import TREE
 from runbook_lib.compute.slurm.selection import SelectedTest, read_commit_tests
 from runbook_lib.compute.slurm.site import read_site
 from runbook_lib.compute.workloads import Workload
@@ -221,8 +222,9 @@ class Searched:
         # A second process on the same search would submit the same runs, so this one locks the search until it ends.
         with files.locked(self.facts.place.folder / "lock", print):
             facts = reread(self.facts)
-            if isinstance(facts.place, SlurmPlace) and not facts.place.tree.exists():
-                facts.branch.checkout.archive(facts.branch.start, facts.place.tree)
+            tree = facts.place.folder / TREE
+            if not (facts.request.here or tree.exists()):
+                facts.branch.checkout.archive(facts.branch.start, tree)
             while isinstance(run := facts.next(), Trial):
                 if run not in facts.ledger.runs:
                     facts.ledger.write(run)

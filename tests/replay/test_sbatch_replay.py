@@ -47,8 +47,8 @@ def rendered(prepared: list[SelectedTest]) -> dict[str, tuple[str, str, str]]:
     """The batch file, the task and the script of each test by its name."""
     made = {}
     for entry in prepared:
-        folder, tree = Path("/shared/results", entry.test.name, "1"), Path("/shared/results/tree.tar")
-        batch, task, script = job_files(SlurmJob(entry, folder), SITE, tree).values()
+        folder = Path("/shared/results", entry.test.name, "1")
+        batch, task, script = job_files(SlurmJob(entry, folder), SITE).values()
         made[entry.test.name] = (batch, task, script)
     return made
 

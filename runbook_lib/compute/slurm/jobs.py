@@ -18,7 +18,7 @@ import re
 import shlex
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -33,8 +33,8 @@ from runbook_lib.world.machine import files
 
 #: The folder in which the scripts of the recipes expect the checkout.
 INSIDE = "/opt/megatron-lm"
-#: The batch file's name.
-BATCH = "job.sbatch"
+#: The names of the batch file, and of the archive of the tested commit, above the folders of the tests.
+BATCH, TREE = "job.sbatch", "tree.tar"
 #: Options by which a user decides how a node's processors are shared.
 _SHARING = re.compile(r"--(?:exclusive|oversubscribe|cpus-per-(?:gpu|task)|mincpus|cores-per-socket)(?:=|$)")
 
@@ -110,12 +110,13 @@ def number_in(path: Path) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def job_files(job: SlurmJob, site: Site, tree: Path) -> dict[Path, str]:
+def job_files(job: SlurmJob, site: Site) -> dict[Path, str]:
     """Return the files of a test's job, by path, the batch file first.
 
-    ``tree`` is the archive of the tested commit.  Raises CannotTell for a field of the recipe's script without a value.
+    Raises CannotTell for a field of the recipe's script without a value.
     """
-    test, connections, folder, session = job.entry.test, job.entry.connections, job.folder, site.session
+    test, connections, session = job.entry.test, job.entry.connections, site.session
+    folder, results = job.folder, job.folder.parents[1]
     directives = {
         "job-name": job.name, "nodes": str(test.nodes), "ntasks-per-node": "1",
         "gpus-per-node": str(test.gpus) if site.gpus else "", "time": str(test.minutes),
@@ -127,20 +128,20 @@ def job_files(job: SlurmJob, site: Site, tree: Path) -> dict[Path, str]:
         options.append("--exclusive")  # else Slurm gives the processes of a node one processor together
     options.append("--no-requeue")  # a test that Slurm ended is submitted again by name
     lines = "\n".join(f"#SBATCH {option}" for option in (*options, *site.options))
-    srun = shlex.join([*_container(site, tree), "bash"])
+    srun = shlex.join([*_container(site, results), "bash"])
     batch = _fill("job.sh", DIRECTIVES=lines, GPUS=str(test.gpus), FOLDER=shlex.quote(str(folder)), SRUN=srun)
     variable = f"unset {VARIABLE}" if connections is None else f"export {VARIABLE}={connections}"
     task = _fill(
         "task.sh", TEST=" ".join(f"{test}, from {test.recipe}".split()),
-        CONNECTIONS=variable, FOLDER=shlex.quote(str(folder)), TREE=shlex.quote(str(tree)), INSIDE=INSIDE,
+        CONNECTIONS=variable, FOLDER=shlex.quote(str(folder)), TREE=shlex.quote(f"{results}/{TREE}"), INSIDE=INSIDE,
     )  # fmt: skip
     script = test.command(assets_dir=f"{folder}/assets", artifacts_dir=f"{folder}/artifacts", name=test.name)
     return {folder / BATCH: batch, folder / "task.sh": task, folder / "script.sh": f"{script.rstrip()}\n"}
 
 
-def _container(site: Site, tree: Path) -> list[str]:
+def _container(site: Site, results: Path) -> list[str]:
     """Return the options of Pyxis.  Recipes' scripts delete files of the home, so it is not mounted."""
-    mounts = ",".join([f"{tree.parent}:{tree.parent}", *site.mounts])
+    mounts = ",".join([f"{results}:{results}", *site.mounts])
     return [
         f"--container-image={site.image}", f"--container-mounts={mounts}", "--container-writable",
         "--no-container-mount-home",
@@ -154,9 +155,8 @@ def _fill(name: str, **values: str) -> str:
 
 
 def submit(
-    slurm: Slurm, jobs: Iterable[SlurmJob], texts_of: Callable[[SlurmJob], Mapping[Path, str]],
-    sleep: Callable[[float], None] = time.sleep,
-) -> Iterator[SlurmJob]:  # fmt: skip
+    slurm: Slurm, jobs: Iterable[SlurmJob], site: Site, sleep: Callable[[float], None] = time.sleep
+) -> Iterator[SlurmJob]:
     """Write the files of each job, submit it unless the queue has it already, and yield it with its ID.
 
     An earlier submission may have been interrupted before the ID was written.  Raises Refused if Slurm rejects a job,
@@ -166,7 +166,7 @@ def submit(
     for job in jobs:
         number = known.get(job.name)
         if number is None:
-            for path, text in texts_of(job).items():
+            for path, text in job_files(job, site).items():
                 files.make_folder(path.parent)
                 files.write(path, text)
             number = _submit(slurm, job, sleep)

@@ -6,7 +6,7 @@ them.  The record has the job IDs and the outcome of each test.
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -15,7 +15,7 @@ from runbook_lib import display, notebooks
 from runbook_lib.compute.slurm import jobs as slurm_jobs
 from runbook_lib.compute.slurm import selection
 from runbook_lib.compute.slurm.client import Slurm
-from runbook_lib.compute.slurm.jobs import BATCH, SlurmJob, job_files
+from runbook_lib.compute.slurm.jobs import BATCH, TREE, SlurmJob, job_files
 from runbook_lib.compute.slurm.outcome import MatrixOutcome, conclude
 from runbook_lib.compute.slurm.selection import BUMP, SelectedTest
 from runbook_lib.compute.slurm.site import Site, read_site
@@ -65,11 +65,6 @@ class SlurmFacts:
         return Path(self.site.results) / f"{bump.image_type}-{bump.tag or 'none'}-{self.branch.start[:12]}-{image}"
 
     @property
-    def tree(self) -> Path:
-        """The archive of the commit, which containers unpack."""
-        return self.folder / "tree.tar"
-
-    @property
     def left_out(self) -> dict[str, list[str]]:
         """The names of the tests that cannot run, by reason."""
         names: dict[str, list[str]] = {}
@@ -85,10 +80,6 @@ class SlurmFacts:
     def submitted(self) -> list[SlurmJob]:
         """Return the newest submitted attempt of each chosen test."""
         return list({job.entry.test.name: job for job in self.attempts() if job.id is not None}.values())
-
-    def texts(self, job: SlurmJob) -> Mapping[Path, str]:
-        """Return the texts of a job's files."""
-        return job_files(job, self.site, self.tree)
 
     def show(self) -> display.View:
         """Show the site, and the new jobs with the files of the first."""
@@ -106,7 +97,7 @@ class SlurmFacts:
             rows.append({**row, "max. minutes": test.minutes})
         shown += display.table(rows, empty="Nothing new to submit: all these tests have been submitted already.")
         for job in self.new[:1]:
-            for path, text in self.texts(job).items():
+            for path, text in job_files(job, self.site).items():
                 shown += display.code(text, title=str(path))
         return shown
 
@@ -153,7 +144,7 @@ def _with_jobs(facts: SlurmFacts, new: Sequence[SelectedTest]) -> SlurmFacts:
         job = SlurmJob(entry, facts.folder / test.name / str(number))
         needed = (test.nodes, test.gpus, test.minutes)
         if needed not in refusals:
-            refusals[needed] = facts.slurm.refusal(facts.texts(job)[job.folder / BATCH])
+            refusals[needed] = facts.slurm.refusal(job_files(job, facts.site)[job.folder / BATCH])
         if refusal := refusals[needed]:
             tests[test.name] = replace(entry, obstacle=f"{refusal} {_ADVICE}")
         else:
@@ -195,9 +186,9 @@ class Submitted:
         facts = self.facts
         files.make_folder(facts.folder)
         with files.locked(facts.folder / "lock"):
-            if not facts.tree.exists():  # later changes to the checkout have no effect
-                facts.branch.checkout.archive(facts.branch.start, facts.tree)
-            for job in slurm_jobs.submit(facts.slurm, self._left(), facts.texts, world.sleep):
+            if not (tree := facts.folder / TREE).exists():  # later changes to the checkout have no effect
+                facts.branch.checkout.archive(facts.branch.start, tree)
+            for job in slurm_jobs.submit(facts.slurm, self._left(), facts.site, world.sleep):
                 yield Effect("slurm job", f"{job} ({job.name})", None, job.id)
 
     def _left(self) -> list[SlurmJob]:

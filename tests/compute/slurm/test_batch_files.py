@@ -27,7 +27,7 @@ def workload(
 
 def rendered(test: Workload, site: Site = SITE, connections: int | None = None) -> list[str]:
     """The texts of the batch file, of the task and of the script."""
-    files = job_files(SlurmJob(SelectedTest(test, connections), FOLDER), site, TREE)
+    files = job_files(SlurmJob(SelectedTest(test, connections), FOLDER), site)
     assert list(files) == [FOLDER / BATCH, FOLDER / "task.sh", FOLDER / "script.sh"]
     return list(files.values())
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 from slurm_cluster import Cluster, cluster
-from slurm_runs import CountingSlurm, Planned, plan, run, submit
+from slurm_runs import SITE, CountingSlurm, plan, run
 from waiting import wait_until
 
 from runbook_lib.compute.slurm import jobs
 from runbook_lib.compute.slurm.client import QueuedJob, Slurm, queued_jobs
-from runbook_lib.compute.slurm.jobs import GONE
+from runbook_lib.compute.slurm.jobs import GONE, SlurmJob
 from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
 
 GOLDEN = '{"lm loss": {"start_step": 1, "end_step": 1, "step_interval": 1, "values": {"1": 10.5}}}'
@@ -139,7 +139,7 @@ def test_a_test_ends_as_soon_as_its_values_are_complete(slurm: CountingSlurm, tm
         f"while [ ! -e {go} ]; do sleep 0.1; done; printf '%s' '{GOLDEN}' > \"$f\"; sleep 60"
     )
     planned = plan(tmp_path, {"a": script})
-    is_written = (planned[0][0].folder / "assets/golden.json").exists
+    is_written = (planned[0].folder / "assets/golden.json").exists
     assert run(slurm, planned, early=True, until=lambda _: is_written())["a"].state == "RUNNING"
     go.touch()
     found = run(slurm, planned, early=True)
@@ -155,9 +155,9 @@ def test_a_controller_that_stays_away_is_an_error(tmp_path: Path, capsys: pytest
         (tmp_path / name).chmod(0o755)
     slurm = Slurm({"PATH": f"{tmp_path}:/usr/bin:/bin"})
     planned = plan(tmp_path, {"a": "true"})
-    job = planned[0][0]
+    job = planned[0]
     with pytest.raises(Unreachable, match="controller cannot be reached"):
-        list(submit(slurm, planned, sleep=lambda _: None))
+        list(jobs.submit(slurm, planned, SITE, lambda _: None))
     assert capsys.readouterr().out.count("Trying again") > 5
     assert jobs.attempts(tmp_path, job.entry) == ()
     with pytest.raises(Unreachable):
@@ -188,15 +188,15 @@ class Scripted(Slurm):
 @pytest.mark.parametrize("listed", [True, False])
 def test_a_job_with_a_lost_answer_is_searched_for_before_resubmission(tmp_path: Path, listed: bool) -> None:
     planned, away = plan(tmp_path, {"a": "true"}), Unreachable("no answer")
-    answers = [away, (), (QueuedJob(planned[0][0].name, 7, "PENDING"),)] if listed else [(), (), (), 7]
+    answers = [away, (), (QueuedJob(planned[0].name, 7, "PENDING"),)] if listed else [(), (), (), 7]
     slurm = Scripted((), away, *answers)
-    (job,) = submit(slurm, planned, sleep=lambda _: None)
+    (job,) = jobs.submit(slurm, planned, SITE, lambda _: None)
     assert (job.id, slurm.submissions) == (7, 1 if listed else 2)
 
 
 def test_a_job_that_nothing_is_known_of_is_gone_after_a_while(tmp_path: Path) -> None:
     """Slurm gave its number to another job, so the name decides."""
-    ((job, _),) = plan(tmp_path, {"a": "true"})
+    (job,) = plan(tmp_path, {"a": "true"})
     slurm = Scripted(*[(QueuedJob("another", 7, "RUNNING"),)] * 2)
     job.folder.mkdir(parents=True)
     (job.folder / "job").write_text("7\n")
@@ -214,7 +214,7 @@ def test_a_controller_that_is_away_for_a_while(
     real: Cluster, slurm: Slurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     planned = plan(tmp_path, {"a": "sleep 1", "b": "true"})
-    started = list(submit(slurm, planned[:1]))
+    started = list(jobs.submit(slurm, planned[:1], SITE))
     real.end("slurmctld")
 
     def sleep(_: float) -> None:
@@ -224,17 +224,17 @@ def test_a_controller_that_is_away_for_a_while(
 
     with pytest.raises(Unreachable, match="controller cannot be reached"):
         slurm.queue()
-    started += submit(slurm, planned[1:], sleep=sleep)
+    started += jobs.submit(slurm, planned[1:], SITE, sleep)
     assert len({job.id for job in started}) == 2
     assert "Trying again" in capsys.readouterr().out
     tests = jobs.follow(slurm, started, sleep=sleep)
     assert [test.state for test in tests] == ["COMPLETED", "COMPLETED"]
 
 
-def begun(slurm: Slurm, base: Path) -> Planned:
+def begun(slurm: Slurm, base: Path) -> list[SlurmJob]:
     """Submit a test that runs on both nodes, and wait until it does."""
     planned = plan(base, {"a": 'touch "$LOGS/$NODE_RANK"; sleep 60'}, nodes=2)
-    logs = [planned[0][0].folder / "assets/logs/1" / rank for rank in "01"]
+    logs = [planned[0].folder / "assets/logs/1" / rank for rank in "01"]
     run(slurm, planned, until=lambda _: all(log.exists() for log in logs))
     return planned
 
