@@ -3,10 +3,9 @@
 Each ``parse`` function parses a tag of its format, and raises RunbookError for anything else.
 """
 
-import contextlib
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from runbook_lib.errors import RunbookError
@@ -109,20 +108,17 @@ def parse_alibaba(text: str) -> Tag:
         raise RunbookError(
             f"{text!r} is not a tag of training-nv-pytorch: expected YY.MM or YY.MM-serverless, such as 25.05."
         )
-    release, edition = _month(match), match["edition"] or ""
-    notes = f"For {_PRODUCTS[edition]}.", f"Built on NGC's {_built_on(*release)}, of the previous month."
-    return Tag(text, release, edition=edition, notes=notes)
+    tag = Tag(text, _month(match), edition=match["edition"] or "")
+    return replace(
+        tag, notes=(f"For {_PRODUCTS[tag.edition]}.", f"Built on NGC's {built_on(tag)}, of the month before.")
+    )
 
 
 def built_on(tag: Tag) -> Tag:
     """Return the tag of the NGC image that it is built on: the previous month's."""
-    return parse_ngc(_built_on(*tag.release))
-
-
-def _built_on(year: int, month: int) -> str:
-    if month > 1:
-        return f"{year:02}.{month - 1:02}-py3"
-    return f"{(year - 1) % 100:02}.12-py3"
+    year, month = tag.release
+    year, month = (year, month - 1) if month > 1 else ((year - 1) % 100, 12)
+    return parse_ngc(f"{year:02}.{month:02}-py3")
 
 
 def vpc_address(tag: Tag, region: str) -> ImageRef:
@@ -276,11 +272,7 @@ class Family:
 
     def listed(self, texts: Iterable[str]) -> list[Tag]:
         """Return the tags of a registry, the newest first, without those in other formats."""
-        tags = []
-        for text in texts:
-            with contextlib.suppress(RunbookError):
-                tags.append(self.read(text))
-        return sorted(tags, reverse=True)
+        return sorted(map(self.read, filter(self.reads, texts)), reverse=True)
 
     def newer_releases(self, tag: Tag, texts: Iterable[str]) -> list[Tag]:
         """Return the newer releases of a tag's edition, the newest first; ``texts`` are all tags of the image."""
@@ -317,7 +309,7 @@ def family_of(ref: ImageRef) -> Family | None:
     for family in (*FAMILIES, CUDA):
         for image in family.images:
             path = image.partition("/")[2]
-            if ref.name == image or ref.repository == path or ref.repository.endswith(f"/{path}"):
+            if f"/{ref.repository}".endswith(f"/{path}"):
                 return family
     if ref.registry == NGC_HOST:
         return NUMBERED
