@@ -14,7 +14,7 @@ from archives import words
 from hostile import ALL
 
 from runbook_lib.bump import pins_step
-from runbook_lib.bump.open_pr import part
+from runbook_lib.bump.open_pr import describe
 from runbook_lib.failures import step
 from runbook_lib.failures import tracking_issue as tracking
 from runbook_lib.failures.evidence import Failure
@@ -72,7 +72,7 @@ def texts(value: str) -> dict[str, str]:
     changes = compare.compare(old, new, (value, value)).markdown()
     plan = PinPlan((change,), (), (value,), ())
     return {
-        "pull request": part(plan, BUMP, digests={value: value}, image=changes, record=value),
+        "pull request": describe(plan, BUMP, digests={value: value}, image=changes, record=value),
         "issue": _issue(broken, failure, value).body,
         "golden values": marked(summary.markdown(Verdicts(tuple(judged))), BUMP, "golden-values"),
         "broken tests": marked(_broken_tests(value, failure), BUMP, "broken-tests"),
