@@ -8,10 +8,6 @@ from runbook_lib.failures.evidence import Failure
 from runbook_lib.failures.failed_jobs import history_of, read_history
 
 
-def failure(cause: str) -> Failure:
-    return Failure("job", "https://x/1", "program error", cause)
-
-
 def record(
     archive: Path, name: str, cause: str, url: str, job: str = "job", platform: str = "dgx_h100",
     kind: str = "program error",
@@ -22,7 +18,7 @@ def record(
 
 
 def sentence(cause: str, archive: Path) -> str:
-    return history_of(read_history(archive), failure(cause))
+    return history_of(read_history(archive), Failure("job", "https://x/1", "program error", cause))
 
 
 def test_equal_failures_are_counted_and_a_new_one_stands_out(tmp_path: Path) -> None:

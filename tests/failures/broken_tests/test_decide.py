@@ -30,7 +30,7 @@ from runbook_lib.golden import ci_runs
 from runbook_lib.golden.bisect_offer import ImageSearches
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice.forge import PracticeForge
-from runbook_lib.practice.runs import PracticeRefusal, StoredFile
+from runbook_lib.practice.runs import StoredFile
 from runbook_lib.practice.store import scripted
 from runbook_lib.text.recipes.rows import Target
 from runbook_lib.world.bump_branch import BumpBranch, read_state
@@ -273,10 +273,6 @@ def test_an_open_issue_that_names_the_test_or_that_the_decision_names_is_used(at
 def naming(test: str, issue: int) -> Decisions:
     """A decision that a test is broken, which names its issue."""
     return Decisions((*decided(**ACCEPTED).entries, Decision("broken", test, "it fails", issue=issue)))
-
-
-def gone(*_: object) -> None:
-    raise PracticeRefusal()
 
 
 @pytest.mark.slow

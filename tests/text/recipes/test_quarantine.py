@@ -30,29 +30,24 @@ def test_other_tests_stay(text: str) -> None:
     assert unmark("r.yaml", text, [X]) == text
 
 
-COMMENT = "        # Broken: it hangs — see issue #7.\n"
+def tracked(text: str, review: str = "") -> str:
+    """The text with the comment on its first row's quarantine."""
+    return text.replace("        scope", f"        # Broken: it hangs — see issue #7{review}.\n        scope", 1)
 
 
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        (HEAD + ROW,
-         HEAD + ROW.replace("        scope: [mr, mr-github]",
-                            f"{COMMENT}        scope: [mr-broken, mr-github-broken]  # was: [mr, mr-github]")),
-        (row("mr"), row("mr-broken  # was: [mr]").replace("        scope", f"{COMMENT}        scope")),
-        (row("[mr, flaky]  # a"),
-         row("[mr-broken, flaky]  # a  # was: [mr, flaky]").replace("        scope", f"{COMMENT}        scope")),
+        (HEAD + ROW, tracked(row("[mr-broken, mr-github-broken]  # was: [mr, mr-github]"))),
+        (row("mr"), tracked(row("mr-broken  # was: [mr]"))),
+        (row("[mr, flaky]  # a"), tracked(row("[mr-broken, flaky]  # a  # was: [mr, flaky]"))),
         (row("\n          - 'mr'\n          - nightly"),
-         row("\n          - 'mr-broken'\n          - nightly-broken  # was: [mr, nightly]")
-         .replace("        scope", f"{COMMENT}        scope")),
+         tracked(row("\n          - 'mr-broken'\n          - nightly-broken  # was: [mr, nightly]"))),
         (f"{HEAD}      - scope: [weekly]\n        environment: [dev]\n        platforms: [dgx_h100]",
          f"{HEAD}      # Broken: it hangs — see issue #7.\n      - scope: [weekly-broken]  # was: [weekly]\n"
          "        environment: [dev]\n        platforms: [dgx_h100]"),
-        (row("[mr, mr-github-broken]"),
-         row("[mr-broken, mr-github-broken]  # was: [mr, mr-github-broken]")
-         .replace("        scope", f"{COMMENT}        scope")),
-        (row("[mr]").replace("\n", "\r\n"),
-         row("[mr-broken]  # was: [mr]").replace("        scope", f"{COMMENT}        scope").replace("\n", "\r\n")),
+        (row("[mr, mr-github-broken]"), tracked(row("[mr-broken, mr-github-broken]  # was: [mr, mr-github-broken]"))),
+        (row("[mr]").replace("\n", "\r\n"), tracked(row("[mr-broken]  # was: [mr]")).replace("\n", "\r\n")),
         (f"{HEAD}      - {{environment: [dev], scope: [mr], platforms: [dgx_h100]}}",
          f"{HEAD}      # Broken: it hangs — see issue #7.\n"
          "      - {environment: [dev], scope: [mr-broken], platforms: [dgx_h100]}  # was: [mr]"),
@@ -82,10 +77,9 @@ def test_what_people_switched_off_comes_back_without_their_reason(off: str, on: 
 
 
 def test_a_row_that_people_switched_off_gets_an_issue_and_returns_without_it() -> None:
-    comment = "        # Broken: it hangs — see issue #7, review by 2026-03-01.\n"
-    tracked = mark("r.yaml", row("[mr-broken]"), X, 7, "2026-03-01")
-    assert tracked == row("[mr-broken]").replace("        scope", f"{comment}        scope")
-    assert unmark("r.yaml", tracked, [X]) == row("[mr]")
+    marked = mark("r.yaml", row("[mr-broken]"), X, 7, "2026-03-01")
+    assert marked == tracked(row("[mr-broken]"), ", review by 2026-03-01")
+    assert unmark("r.yaml", marked, [X]) == row("[mr]")
 
 
 def test_flaky_does_not_say_what_it_replaced() -> None:
