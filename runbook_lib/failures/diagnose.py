@@ -229,7 +229,7 @@ def _of_finding(job: FailedJob, best: Candidate, logs: Sequence[LogSummary]) -> 
     if pattern is not None and found.form == "line":
         failed = f"The log shows {pattern.finding}{_signal_name(found.text)}: {error}"
     if found.kind == "hang":
-        return _hang(job, failed if found.form == "line" else error, logs, best, _named_rank(found))
+        return _hang(job, failed if found.form == "line" else error, logs, best)
     if found.form == "line" and found.kind == "program error":
         if job.timed_out:
             return _hang(job, "The job reached its time limit", logs, best)
@@ -286,13 +286,11 @@ def _rank_of(found: Finding, logs: Sequence[LogSummary]) -> int | None:
     return next((each.rank for each in lines if each.rank is not None), None)
 
 
-def _hang(
-    job: FailedJob, cause: str, logs: Sequence[LogSummary], found: Candidate | None = None, named: int | None = None
-) -> Failure:
+def _hang(job: FailedJob, cause: str, logs: Sequence[LogSummary], found: Candidate | None = None) -> Failure:
     """Return a hang with the last progress, and the rank that stopped first or is named in the evidence."""
     stopped = _stopped_rank(logs)
-    if stopped is None:
-        stopped = named
+    if stopped is None and found:
+        stopped = _named_rank(found.finding)
     if stopped is not None:
         cause = f"Rank {stopped} stopped first or is silent. {cause}"
     lines = found.finding.lines if found else _tail(logs)

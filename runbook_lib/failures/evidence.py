@@ -367,10 +367,9 @@ def losses(logs: Sequence[LogSummary]) -> dict[str, str]:
 
 def peak_of(message: str) -> str:
     """Return a process's memory in use when it ran out, from PyTorch's message."""
-    match = re.search(r"(\d[\d.]{0,12} [KMGT]iB) memory in use", message)
-    if match is None:
-        match = re.search(r"allocated memory (\d[\d.]{0,12} [KMGT]iB) is allocated", message)
-    return match[1] if match else ""
+    size = r"(\d[\d.]{0,12} [KMGT]iB)"
+    match = re.search(f"{size} memory in use|allocated memory {size} is allocated", message)
+    return match[1] or match[2] if match else ""
 
 
 def driver_verdict(text: str) -> str:

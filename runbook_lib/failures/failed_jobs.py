@@ -81,7 +81,8 @@ class Comparison:
             same = _jobs_of(job, listed(run))
             conclusions = {other.conclusion for other in same}
             if conclusions == {"success"}:
-                return self._not_failing(failure, [*found, (run, same[0])])
+                found.append((run, same[0]))
+                break
             if conclusions and conclusions <= BAD_JOB:
                 found.append((run, same[0]))
                 changes = {_change(run) for run, _ in found}

@@ -89,8 +89,8 @@ def _read_pattern(rule: Mapping[str, Any]) -> LogPattern:
 
 
 def _read_words(entry: Mapping[str, Any]) -> LogPattern:
-    rule = {**entry, "id": f"words of {entry['class']}", "finding": "an error"}
-    return replace(_read_pattern({**rule, "strength": "generic"}), by_words=True)
+    kind, confidence = entry["class"], _CONFIDENCE["generic"]
+    return LogPattern(f"words of {kind}", kind, "an error", entry["pattern"], GENERIC, confidence, by_words=True)
 
 
 def literals_of(pattern: str) -> tuple[bytes, ...]:
