@@ -276,9 +276,12 @@ def _is_last(log: LogSummary, found: Finding) -> bool:
 
 def _explains_limit(log: LogSummary, limit: Finding, logs: Sequence[LogSummary]) -> bool:
     """Return True if a process ended before the time limit, so that the others waited for it."""
-    lines = (each for each in log.findings if each.form == "line" and each.line < limit.line)
-    died = any(each.pattern is not None and each.pattern.id in _DEATHS for each in lines)
-    return died or any(each is not log and root_exception([each]) for each in logs)
+    for found in log.findings:
+        is_death = found.form == "line" and found.pattern is not None and found.pattern.id in _DEATHS
+        is_root = Candidate(log, found, 0).ends_its_process and not found.mild
+        if found.line < limit.line and (is_death or is_root):
+            return True
+    return any(each is not log and root_exception([each]) for each in logs)
 
 
 def root_exception(logs: Sequence[LogSummary]) -> Candidate | None:

@@ -232,6 +232,22 @@ def test_a_root_traceback_explains_the_hang_of_the_others() -> None:
     assert "Rank 1 failed with ValueError" in found.cause
 
 
+@pytest.mark.parametrize(
+    ("log", "kind"),
+    [
+        ("", "hang"),
+        (raised("ValueError: x"), "program error"),
+        ("srun: error: h-1: task 1: Segmentation fault\n", "crash"),
+        (raised("ValueError: x") + PROGRESS.format(7, "9.0E+00"), "hang"),  # it trained on
+        ("WARNING: it is tried again\n" + raised("ValueError: x"), "hang"),
+    ],
+)
+def test_a_time_limit_is_explained_by_a_process_that_had_died(log: str, kind: str) -> None:
+    limit = "slurmstepd: error: *** STEP 7.0 ON h-1 CANCELLED AT 2026-03-01T12:00:00 DUE TO TIME LIMIT ***\n"
+    assert find(log + limit, ranks=False).kind == kind
+    assert kind == "hang" or find(limit + log, ranks=False).kind == "hang"  # what follows explains nothing
+
+
 def test_drift_shows_expected_and_found_values() -> None:
     found = find(DRIFT)
     assert found.details["metrics"] == "lm loss, num-zeros"
