@@ -188,7 +188,10 @@ def _parsed_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     running: list[parser.Parser[Any, Any]] = []
 
     def part(file: parser.SharedFile, start: int, size: int) -> bytes:
-        file.size, data = running[-1].part(file.number, start, size)
+        answer = running[-1].part(file.number, start, size)
+        if isinstance(answer, Exception):
+            raise answer
+        file.size, data = answer
         return data
 
     def ask(self: parser.Parser[Any, Any], items: dict[int, Any], note: Callable[[int, Any], object]) -> str:

@@ -24,7 +24,7 @@ from runbook_lib.compute.internal_gitlab import (
     require_replaceable,
     variables,
 )
-from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.errors import Refused
 from runbook_lib.failures import patterns, read_logs
 from runbook_lib.failures.evidence import FailedJob
 from runbook_lib.failures.failed_jobs import show_evidence
@@ -65,8 +65,8 @@ class Destination:
         Without one, return that of the newest, which is ``useless``, or None.
         """
         first, ended = None, ("canceled", "canceling", "skipped")
-        found = [it for it in self.gitlab.pipelines(self.commit) if it.sha == self.commit and it.status not in ended]
-        found.sort(key=lambda it: it.ref != self.name)  # each kind stays in its order, newest first
+        found = [pipeline for pipeline in self.gitlab.pipelines(self.commit) if pipeline.status not in ended]
+        found.sort(key=lambda pipeline: pipeline.ref != self.name)  # each kind stays in its order, newest first
         for pipeline in found[:_MOST_PIPELINES]:
             progress = judge(pipeline, self.gitlab.jobs(pipeline.id), self.builds, tested=bool(scope))
             tests = self.gitlab.variables(pipeline.id).get("FUNCTIONAL_TEST_SCOPE") if scope else ""
@@ -224,8 +224,9 @@ class InternalCi:
         scopes = self.tests.replace(",", " ").split() or [""]
         for scope in scopes:
             variables(scope)
-        missing = _missing(branch, expected)
-        if bump.tag is None or missing:
+        if bump.tag is None:
+            return PipelineFacts(branch)
+        if missing := _missing(branch, expected):
             return PipelineFacts(branch, missing)
         to = _read_destination(branch, expected)
         return PipelineFacts(branch, to=to, pipelines={scope: to.find(scope) for scope in scopes})
@@ -233,11 +234,8 @@ class InternalCi:
     def plan(self, facts: PipelineFacts, bump: Bump) -> Plan[World]:
         """Plan the push, the pipelines, and what they have to show."""
         to, evidence = facts.to, Evidence({"head_commit": facts.branch.start, "base_commit": facts.branch.base_commit})
-        planned: Plan[World] = Plan(Outcome(""), evidence=evidence)
-        if bump.tag is None:
-            return replace(planned, done=Outcome("No tag was given."))
         if to is None:
-            return replace(planned, waiting=facts.missing)
+            return Plan(Outcome("No tag was given."), waiting=facts.missing, evidence=evidence)
         starts = [PipelineStarted(to, scope) for scope, pipeline in facts.pipelines.items() if pipeline is None]
         follows = [PinBuilds(to, scope, self.wait) for scope in facts.pipelines]
         rows = {
@@ -246,7 +244,7 @@ class InternalCi:
             "pipeline": "\n".join(starmap(_describe, facts.pipelines.items())),
             "must succeed": "\n".join(build.name for build in to.builds),
         }  # fmt: skip
-        planned = replace(planned, shown=(display.mapping(rows),), conditions=(*starts, *follows))
+        planned: Plan[World] = Plan(Outcome(""), (display.mapping(rows),), (*starts, *follows), evidence=evidence)
         if not starts:  # nothing is published, so nobody has to confirm anything
             return replace(planned, on_branch=False)
         note = display.note("To confirm this destination: allow internal-ci.")
@@ -285,13 +283,7 @@ def _missing(branch: BumpBranch, expected: Sequence[BuildJob]) -> Outcome | None
 def _read_destination(branch: BumpBranch, expected: tuple[BuildJob, ...]) -> Destination:
     checkout, commit, name = branch.checkout, branch.start, f"pull-request/{branch.bump.branch}"
     url = checkout.remote_url(GITLAB_REMOTE)
-    if url is None:
-        raise RunbookError(
-            f"{checkout.path} has no remote named {GITLAB_REMOTE!r}, which is the internal GitLab; it has "
-            f"{', '.join(checkout.remote_urls()) or 'none'}.",
-            f"Add it with `git remote add {GITLAB_REMOTE} ADDRESS`.",
-        )
-    project, parts = parse_remote(url), urlsplit(url)
+    project, parts = parse_remote(url), urlsplit(url or "")
     host = parts.netloc.rpartition("@")[2] if parts.scheme == "https" else project.host
     gitlab = branch.services.second_ci(f"https://{host}", project.path)
     assert gitlab is not None, "it has an address"

@@ -53,8 +53,17 @@ class RemoteProject:
         return (self.host, self.path.lower()) if self.host else ("", self.path)
 
 
-def parse_remote(url: str) -> RemoteProject:
-    """Parse a remote's URL.  Raises RunbookError if it is neither a project on a server nor a folder."""
+def parse_remote(url: str | None) -> RemoteProject:
+    """Parse a remote's URL.
+
+    Raises Refused for None, which is a clone without the remote ``gitlab``, and RunbookError for a URL that is neither
+    a project on a server nor a folder.
+    """
+    if url is None:
+        raise Refused(
+            f"This clone has no remote {GITLAB_REMOTE!r}, which is the internal GitLab. Add it with `git remote add "
+            f"{GITLAB_REMOTE} ADDRESS`."
+        )
     folder = url.removeprefix("file://")
     if folder.startswith("/"):
         return RemoteProject("", folder.rstrip("/"))
@@ -78,19 +87,14 @@ def internal_image(url: str | None, repository: Repository, image_type: ImageTyp
             f"An internal image exists for Megatron-LM's dev lane only, not for {repository.name} ({image_type}). "
             "Build the image instead. Nothing was pulled."
         )
-    if url is None:
-        raise Refused(
-            f"This clone has no remote {GITLAB_REMOTE!r}, on whose host the internal images are. Add it with "
-            f"`git remote add {GITLAB_REMOTE} ADDRESS`, or build the image. Nothing was pulled."
-        )
-    host = parse_remote(url).host
-    if "." not in host:
+    project = parse_remote(url)
+    if "." not in project.host:
         raise CannotTell(
-            f"The URL {url[:200]!r} of the remote {GITLAB_REMOTE!r} has no host such as gitlab.example.com, so "
-            "the registry of the internal images is unknown.",
+            f"The remote {GITLAB_REMOTE!r}, {project}, has no host such as gitlab.example.com, so the registry of the "
+            "internal images is unknown.",
             "Correct it (`git remote set-url`), or build the image.",
         )
-    return ImageRef(host, _INTERNAL_IMAGE, tag="main")
+    return ImageRef(project.host, _INTERNAL_IMAGE, tag="main")
 
 
 def variables(tests: str) -> dict[str, str]:

@@ -159,7 +159,7 @@ def test_without_gitlab_the_reason_is_named(at: At) -> None:
         with pytest.raises(RunbookError, match=words):
             at.look(token=token)
     at.git("remote", "rename", "gitlab", "other")
-    with pytest.raises(RunbookError, match="no remote named 'gitlab'"):
+    with pytest.raises(RunbookError, match="no remote 'gitlab'"):
         at.look()
 
 

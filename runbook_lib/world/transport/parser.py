@@ -131,9 +131,9 @@ class Parser(Generic[Item, Answer]):
         """Read the parts of files that the parser asks for, until it ends."""
         with suppress(EOFError, OSError), connection:
             while True:
-                connection.send(self._part(*connection.recv()))
+                connection.send(self.part(*connection.recv()))
 
-    def _part(self, number: int, start: int, size: int) -> tuple[int, bytes] | RunbookError:
+    def part(self, number: int, start: int, size: int) -> tuple[int, bytes] | RunbookError:
         """Return the size of a shared file and a part of it, or why there is none."""
         try:
             data = self._files[number].part(start, size)
