@@ -114,11 +114,8 @@ def read(checkout: Checkout, ref: str) -> GoldenHistory:
 def list_versions(checkout: Checkout, commit: str) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return the commits that change golden files, oldest first, with the blob of each file ("" if removed)."""
     commits = []
-    for name, changed in file_versions(checkout, commit, [FOLDER], _MAX_COMMITS):
-        versions = []
-        for path, blob in changed:
-            if path.startswith(f"{FOLDER}/") and GoldenFileName.of_path(path):
-                versions.append((path.removeprefix(f"{FOLDER}/"), blob))
-        if versions:
-            commits.append((name, versions))
+    for name, changed in file_versions(checkout, commit, FOLDER, _MAX_COMMITS):
+        golden = [(path.removeprefix(f"{FOLDER}/"), blob) for path, blob in changed if GoldenFileName.of_path(path)]
+        if golden:
+            commits.append((name, golden))
     return commits

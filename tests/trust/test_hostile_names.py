@@ -159,7 +159,8 @@ def test_only_configured_remotes_are_contacted(checkout: Checkout, command_lines
         for call in contacts(checkout, name):
             with pytest.raises(RunbookError):
                 call()
-    assert not [words for words in command_lines if {"ls-remote", "fetch", "push"} & {*words[:5]}]
+    # git -C FOLDER [-c SETTING] COMMAND
+    assert not [words for words in command_lines if {"ls-remote", "fetch", "push"} & {*words[:6]}]
 
 
 @pytest.mark.parametrize(

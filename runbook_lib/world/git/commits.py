@@ -6,7 +6,7 @@ work tree has the branch checked out, its files follow.
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -103,28 +103,23 @@ def show_diff(checkout: Checkout, commit: Commit) -> str:
     return "\n".join(shown)
 
 
-def file_versions(
-    checkout: Checkout, commit: str, paths: Iterable[str], limit: int
-) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return the newest ``limit`` commits that change ``paths``, the oldest first: for each file its path and blob.
+def file_versions(checkout: Checkout, commit: str, folder: str, limit: int) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return the newest ``limit`` commits that change a folder, the oldest first: for each file its path and blob.
 
     The blob of a removed file is empty.  Raises RunbookError for a history that cannot be read.
     """
     options = ["--first-parent", "-m", "--raw", "--no-abbrev", "--no-renames", f"--max-count={limit}"]
-    specs = [f":(top,literal){path}" for path in paths]
-    if not specs:
-        return []  # for git log, no path means all of them
-    listed = checkout.git("log", *options, "-z", "--format=%x00%H", commit, "--", *specs)
+    listed = checkout.git("log", *options, "-z", "--format=%x00%H", commit, "--", f":(top,literal){folder}")
     commits: list[tuple[str, list[tuple[str, str]]]] = []
     fields = iter(listed.split("\0"))
     for entry in fields:
         words = entry.split()
         if len(words) == 1:
             commits.append((words[0], []))
-        elif len(words) == 5 and words[0].startswith(":"):
+        elif words:
             blob = "" if _NO_BLOB.fullmatch(words[3]) else words[3]
             commits[-1][1].append((next(fields), blob))
-    return [(name, versions) for name, versions in reversed(commits) if versions]
+    return commits[::-1]
 
 
 def tree_with(checkout: Checkout, start: str, edits: Sequence[Edit]) -> str:
