@@ -77,13 +77,13 @@ def review(as_json: bool, tag: str) -> Answer | int:
     given = _given(folder)
     file = Path(os.path.expanduser(str(given.get("decisions") or folder / run_file.DECISIONS)))
     open_cards = cards.read(folder, file)
-    held = {card.id: card.answer for card in open_cards if card.held}
+    known = {card.id: card.answer for card in open_cards if card.answer}
     if as_json:
-        asked = [{**card.question, "held": card.held} for card in open_cards]
-        return Answer(int(len(held) < len(asked)), {"tag": bump.tag, "file": str(file), "decisions": asked}, ())
+        asked = [{**card.question, "answer": card.answer} for card in open_cards]
+        return Answer(int(len(known) < len(asked)), {"tag": bump.tag, "file": str(file), "decisions": asked}, ())
     print(f"{bump.repository} {bump.base} {bump.image_type} {bump.tag}")
-    answers = _ask_all(open_cards, held)
-    new = [card for card in open_cards if answers.get(card.id) != held.get(card.id)]
+    answers = _ask_all(open_cards, known)
+    new = [card for card in open_cards if answers.get(card.id) != known.get(card.id)]
     print(f"\n{len(answers)} of {len(open_cards)} decided.")
     if new:
         cards.save(file, new, answers)
@@ -111,9 +111,9 @@ def _given(folder: Path) -> dict[str, Any]:
     raise RunbookError(f"No run of bump was found in {folder}.", "Run it once: it asks for the decisions.")
 
 
-def _ask_all(open_cards: tuple[Card, ...], held: cards.Answers) -> dict[str, Mapping[str, str]]:
-    """Ask for a decision on each card until the user stops; those on hold are decided, unless they decide otherwise."""
-    answers = dict(held)
+def _ask_all(open_cards: tuple[Card, ...], known: cards.Answers) -> dict[str, Mapping[str, str]]:
+    """Ask for a decision on each card until the user stops; what is known is decided, unless they decide otherwise."""
+    answers = dict(known)
     with suppress(click.Abort):  # the end of the input, and Ctrl-C
         for number, card in enumerate(open_cards, 1):
             print(f"\n[{number}/{len(open_cards)}] {cards.evidence(card).text}")

@@ -9,8 +9,6 @@ import ipywidgets as widgets
 from runbook_lib.notebook import cards
 from runbook_lib.notebook.cards import Card
 
-_WIDE = {"width": "min(46rem, 100% - 4px)"}
-
 
 class CardWidgets:
     """One card; ``changed`` is called after each change by the user."""
@@ -19,13 +17,10 @@ class CardWidgets:
         self.card, self._changed, self._choice = card, changed, ""
         self.buttons = {}
         for option in card.options:
-            self.buttons[option.choice] = widgets.Button(description=option.label, layout={"width": "auto"})
+            self.buttons[option.choice] = widgets.Button(description=option.label)
             self.buttons[option.choice].on_click(lambda _, choice=option.choice: self._press(choice))
-        self.reason = widgets.Text(description="Reason", layout=_WIDE)
-        self.typed = widgets.Text(
-            description=f"Type “{card.danger}” to accept the {card.danger_in_words}", layout=_WIDE,
-            style={"description_width": "initial"},
-        )  # fmt: skip
+        self.reason = widgets.Text(description="Reason")
+        self.typed = widgets.Text(description=f"Type “{card.danger}” to accept the {card.danger_in_words}")
         self._state = widgets.HTML()
         evidence = widgets.HTML(cards.evidence(card).html, _dom_classes=["jp-RenderedHTMLCommon"])
         choices = widgets.HBox([*self.buttons.values()], _dom_classes=["runbook-choices"])
@@ -132,7 +127,7 @@ class DecisionCards:
                 shown.append(before)  # left alone: the user may be editing it at this moment
                 continue
             shown.append(CardWidgets(card, before.answer if before else card.answer, self._report))
-            if card.held and not before:
+            if card.answer and not before:
                 self.saved[card.id] = shown[-1].answer
         self.shown = [*shown, *(each for each in known.values() if each.answer["choice"])]
         children = [self._count, *(each.root for each in self.shown)] if self.shown else []

@@ -7,7 +7,7 @@ import base64
 import html
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +56,13 @@ class Option:
 class Card:
     """A question of a run, as its record has it, with the decisions that answer it.
 
-    ``plot`` is an SVG in base64, and ``held`` is the reason for which a person put the merge on hold because of these
-    values.
+    ``plot`` is an SVG in base64, and ``answer`` what the file of decisions has on these values: a hold, or what no run
+    has used yet.
     """
 
     question: Mapping[str, Any]
     plot: str = ""
-    held: str = ""
+    answer: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -94,11 +94,6 @@ class Card:
         """The evidence that an answer is bound to."""
         key, run, attempt = (self.facts.get(name) for name in ("key", "run", "attempt"))
         return Seen(str(key), int(run or 0), int(attempt or 0)) if key else None
-
-    @property
-    def answer(self) -> dict[str, str]:
-        """The answer that the card begins with."""
-        return {"choice": "hold", "reason": self.held} if self.held else {}
 
     @property
     def options(self) -> tuple[Option, ...]:
@@ -143,7 +138,9 @@ def evidence(card: Card) -> View:
         shown += _folded(f"{len(files)} files", "\n".join(files))
     if search := str(facts.get("search", "")):
         shown += _folded("Find the change in the image that did it", search)
-    return shown + (display.note(f"On hold: “{card.held}”") if card.held else View("", ""))
+    if option := card.option(card.answer.get("choice", "")):
+        shown += display.note(f"Decided: {option.label}: “{card.answer['reason']}”")
+    return shown
 
 
 def _folded(summary: str, text: str) -> View:
@@ -217,5 +214,15 @@ def _card(question: Mapping[str, Any], folder: Path, known: Decisions) -> Card:
     card = Card(question)
     plot = str(card.facts.get("plot", ""))
     svg = run_file.text(folder / plot) if _PLOT.fullmatch(plot) else ""
-    hold = known.decided("hold", card.title, card.seen) if card.seen else None
-    return Card(question, base64.b64encode(svg.encode()).decode(), hold.reason if hold else "")
+    return Card(question, base64.b64encode(svg.encode()).decode(), _answer(card, known))
+
+
+def _answer(card: Card, known: Decisions) -> Mapping[str, str]:
+    """Return the complete answer that the file of decisions has on the values of a card; empty if there is none."""
+    for option in card.options:
+        entry = known.decided(option.kind, option.subject, card.seen) if card.seen else None
+        if entry:
+            answer = {"choice": option.choice, "reason": entry.reason, "typed": entry.confirm}
+            if not problem(card, answer):
+                return answer
+    return {}

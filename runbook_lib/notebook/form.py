@@ -29,8 +29,6 @@ from runbook_lib.world.machine import startup
 #: Seconds between two reads of a run's record.
 _INTERVAL = 0.2
 _SUCCESS = ("done", "waiting", "previewed")
-_WIDE, _STYLE = {"width": "min(46rem, 100% - 4px)"}, {"description_width": "8.5rem"}
-_PROMINENT = {"button_color": "#9a3412", "text_color": "#ffffff", "font_weight": "bold"}
 #: What a form shows of its runs.
 _PARTS = ("note", "error", "progress", "result", "warning", "cells")
 _FALLBACK = "Run this notebook in JupyterLab to show its form here."
@@ -63,10 +61,10 @@ class Form:
         self._lock = threading.Lock()
         self.cards = DecisionCards(lambda: self._changed("decisions"))
         self.preview = widgets.Button(description="Preview" if self.applies else "Run", button_style="primary")
-        self.apply = widgets.Button(description="Apply", disabled=True, style=_PROMINENT)
+        self.apply = widgets.Button(description="Apply", disabled=True, _dom_classes=["runbook-apply"])
         # Never disabled: disabling a focused button would throw a keyboard user out of the form.
         self.cancel = widgets.Button(description="Cancel", _dom_classes=["runbook-cancel"])
-        self.confirmation = widgets.Text(description="Type to confirm", layout=_WIDE, style=_STYLE)
+        self.confirmation = widgets.Text(description="Type to confirm")
         # The second is JupyterLab's style for text, tables and links, in any theme.
         self.parts = {name: widgets.HTML(_dom_classes=[f"runbook-{name}", "jp-RenderedHTMLCommon"]) for name in _PARTS}
         self.root = self._layout()
@@ -277,9 +275,8 @@ def _make_input(parameter: Parameter, value: object) -> Any:
     """Return the input of a parameter: a list for a fixed choice, else a text; tags are suggested."""
     label = form_views.label(parameter.name)
     if isinstance(parameter.default, bool):
-        description = f"{label}: {parameter.help}"
-        return widgets.Checkbox(value=bool(value), description=description, layout=_WIDE, style=_STYLE)
-    common: dict[str, Any] = {"description": label, "tooltip": parameter.help, "layout": _WIDE, "style": _STYLE}
+        return widgets.Checkbox(value=bool(value), description=f"{label}: {parameter.help}")
+    common: dict[str, Any] = {"description": label, "tooltip": parameter.help}
     choices = form_views.choices(parameter.name)
     if str(value) in choices:
         return widgets.Dropdown(options=[(shown, each) for each, shown in choices.items()], value=str(value), **common)

@@ -54,6 +54,23 @@ def test_answers_are_written_and_the_next_command_is_named(
     assert ("runbooks/bump.ipynb -r tag 26.04-py3\n" in capsys.readouterr().out) is bool(expected)
 
 
+def test_what_was_decided_in_an_earlier_sitting_counts_on_the_same_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(tmp_path, "bump", "waiting", parameters=GIVEN, inputs={"a": "b"})
+    record(tmp_path, "05-golden-values", "waiting", at=1, decisions=ASKED[:1], inputs={"a": "b"})
+    for typed, status, told in (
+        ("a\nfine\nno\nq\n", 1, "0 of 1"), ("a\nfine\ndivergence\n", 0, "1 of 1"), ("\n", 0, "Accept: “fine”"),
+    ):  # fmt: skip
+        monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+        assert main(["review"]) == status
+        assert told in capsys.readouterr().out
+    assert main(["review", "--json"]) == 0
+    other = [ASKED[0] | {"facts": DANGER | {"key": "other"}}]
+    record(tmp_path, "05-golden-values", "waiting", at=2, decisions=other, inputs={"a": "b"})
+    assert main(["review", "--json"]) == 1
+
+
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize(
     ("typed", "holds"),

@@ -58,7 +58,7 @@ def test_a_choice_is_taken_back_or_replaced() -> None:
 def test_a_hold_stays_until_somebody_decides_otherwise() -> None:
     asked = {"kind": "accept", "subject": "gpt/a/golden_values_dev_dgx_h100.json", "why": "It moved."}
     card = Card(asked)
-    held = replace(card, held="ask the owners")
+    held = replace(card, answer={"choice": "hold", "reason": "ask the owners"})
     view = offered(held)
     assert (view.open, answers(view)) == ([], {card.title: ("hold", "ask the owners")})
     assert view.saved == view.answers

@@ -95,11 +95,11 @@ def test_a_card_shows_the_triage_and_a_hold_because_of_the_same_values(tmp_path:
     (card,) = cards.read(folder)
     assert cards.evidence(card).text.split("\n")[1:] == [
         "1 → 2", "- Judged: because", "- Before: Before.", "- Class: hang",
-        "The lines of the log that matter: https://x/1", "first", "On hold: “look first”",
+        "The lines of the log that matter: https://x/1", "first", "Decided: Hold: do not merge: “look first”",
     ]  # fmt: skip
     assert card.plot
-    assert (card.held, card.answer) == ("look first", {"choice": "hold", "reason": "look first"})
+    assert card.answer == {"choice": "hold", "reason": "look first", "typed": ""}
     record(tmp_path, "05-golden-values", "waiting", at=3, decisions=[question(test=TEST, key="k2", plot="../x")])
     (card,) = cards.read(folder)
-    assert (card.held, card.plot) == ("", "")
+    assert (card.answer, card.plot) == ({}, "")
     assert cards.read(tmp_path / "none") == ()

@@ -81,7 +81,7 @@ def test_a_result_links_the_report_as_the_server_stores_it(
 @given(st.text())
 def test_untrusted_text_is_escaped(text: str) -> None:
     facts = {"numbers": text, "files": [text], "search": text, "before": text, "lines": [text], "log": text}
-    card = Card({"kind": "accept", "subject": text, "facts": facts}, held=text)
+    card = Card({"kind": "accept", "subject": text, "facts": facts}, answer={"choice": "hold", "reason": text})
     planned = [{"sentence": text, "publish": True}]
     more = {"planned": planned, "warnings": [text], "links": {text: text}, "steps": [run("done", text)]}
     told = run("failed", text, because=text, **more)

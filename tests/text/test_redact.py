@@ -60,21 +60,6 @@ def test_a_token_goes_that_a_line_break_divides(newline: str) -> None:
             assert token[place:][-7:] not in clean, (name, clean)
 
 
-@pytest.mark.parametrize(
-    ("text", "clean"),
-    [
-        ("<password>correct horse</password>", "<password>***</password>"),
-        ('<add:apiKey id="1">0a1b2c</add:apiKey>', '<add:apiKey id="1">***</add:apiKey>'),
-        ("a\ndb.example:5432:prod:ada:hunter2\nb", "a\ndb.example:5432:prod:ada:***\nb"),
-        ("*:*:*:ada:hunter2!", "*:*:*:ada:***"),
-        ("<tokenizer>GPT2BPETokenizer</tokenizer>", "<tokenizer>GPT2BPETokenizer</tokenizer>"),
-        ("module.py:1553:12:error:x", "module.py:1553:12:error:x"),
-    ],
-)
-def test_values_of_xml_and_pgpass_go(text: str, clean: str) -> None:
-    assert Redactor({}).text(text) == clean
-
-
 def test_tokens_go_without_anything_between_them() -> None:
     for (name, first), (other, second) in itertools.product(TOKENS.items(), repeat=2):
         if not second.startswith("ey"):  # such a token begins a word
@@ -110,9 +95,15 @@ def test_a_stump_of_a_secret_goes(cut: str) -> None:
         ("postgresql://ada:horse@db:5432/x", "postgresql://***@db:5432/x"),
         ("x-access-token%3Aghp_" + "a1B2" * 9, "x-access-token%3A***"),
         ("https://hooks.slack.com/services/T01234567/B01234567/" + "a1B2" * 6, "https://hooks.slack.com/***"),
+        ("<password>correct horse</password>", "<password>***</password>"),
+        ('<add:apiKey id="1">0a1b2c</add:apiKey>', '<add:apiKey id="1">***</add:apiKey>'),
+        ("a\ndb.example:5432:prod:ada:hunter2\nb", "a\ndb.example:5432:prod:ada:***\nb"),
+        ("*:*:*:ada:hunter2!", "*:*:*:ada:***"),
+        ("<tokenizer>GPT2BPETokenizer</tokenizer>", "<tokenizer>GPT2BPETokenizer</tokenizer>"),
+        ("module.py:1553:12:error:x", "module.py:1553:12:error:x"),
     ],
 )
-def test_credentials_in_addresses_and_headers_go(text: str, clean: str) -> None:
+def test_credentials_in_addresses_headers_xml_and_pgpass_go(text: str, clean: str) -> None:
     assert Redactor({}).text(text) == clean
 
 
@@ -173,10 +164,7 @@ def test_lists_and_mappings_are_redacted_within() -> None:
     redactor = Redactor({"A_TOKEN": "0123456789"})
     data = {"0123456789": ["x 0123456789", {"a": ("0123456789", 1, None, True)}]}
     assert redactor.data(data) == {"***": ["x ***", {"a": ["***", 1, None, True]}]}
-
-
-def test_nothing_prints_the_secrets() -> None:
-    assert "0123456789" not in repr(Redactor({"A_TOKEN": "0123456789"}))
+    assert "0123456789" not in repr(redactor)
 
 
 @given(st.text(min_size=8).filter(lambda text: "*" not in text), st.text(), st.text())
