@@ -1,5 +1,6 @@
 """Notebook 03-open-pr: a bump's branch, its commit and the labelled draft pull request, each created only once."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -257,23 +258,12 @@ TEMPLATES = (
 def fill_in(template: str, sentence: str) -> str:
     """Return a repository's template with the common parts of every bump filled in, and the rest unchanged.
 
-    That is the ``sentence`` on the change in place of the comment below the first heading, that no issue is linked, and
-    the boxes that a change of pins alone meets: "…, or none are needed".  Only a person can tick the others.
+    That is the ``sentence`` on the change in place of the comment below the first heading that has one, and that no
+    issue is linked.  What the boxes ask is for a person to answer.
     """
-    lines = template.splitlines(keepends=True)
-    has_sentence = False
-    for number, line in enumerate(lines):
-        text = line.rstrip("\r\n")
-        is_comment = text.strip().startswith("<!--") and text.strip().endswith("-->")
-        new = text
-        if is_comment and not has_sentence and number and lines[number - 1].startswith("#"):
-            new, has_sentence = sentence, True
-        elif text.lower().startswith("linked issue: <!--") and text.endswith("-->"):
-            new = f"{text[: len('linked issue:')]} none"
-        elif text.startswith("- [ ] ") and "none are needed" in text.lower():
-            new = text.replace("[ ]", "[x]", 1)
-        lines[number] = new + line[len(text) :]
-    return "".join(lines)
+    comment = r"[ \t]*<!--[^\n]*-->[ \t]*(?=\r?$)"
+    template = re.sub(rf"(?m)^(#[^\n]*\n){comment}", lambda match: match[1] + sentence, template, count=1)
+    return re.sub(rf"(?mi)^(linked issue:){comment}", r"\1 none", template)
 
 
 def describe(

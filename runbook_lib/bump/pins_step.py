@@ -133,7 +133,8 @@ def _plan_bump(branch: BumpBranch) -> PlannedBump:
     assert bump.tag is not None
     plan, base_plan = plan_commit(branch, branch.start), plan_commit(branch, branch.base_commit)
     _refuse_earlier_bump(branch, base_plan)
-    base_tag = _base_tag(bump, base_plan)
+    tags = {_tag(bump, change.old) for change in base_plan.changes}
+    base_tag = tags.pop() if len(tags) == 1 else None  # the base's pins may name several, or the new one
     registry = branch.services.registry(ImageRef.parse(f"{sites.image}:{bump.tag}"))
     with ThreadPoolExecutor(1) as pool:  # in parallel, because a distant registry is slow
         old_image = pool.submit(_base_image, registry, base_tag)
@@ -180,12 +181,6 @@ def _digest(services: Services, bump: Bump) -> str:
             "Correct the tag.",
         )
     return image.digest
-
-
-def _base_tag(bump: Bump, base_plan: PinPlan) -> Tag | None:
-    """Return the tag that the bump moves away from; None if the base's pins name several, or the new one."""
-    tags = {_tag(bump, change.old) for change in base_plan.changes}
-    return tags.pop() if len(tags) == 1 else None
 
 
 def _base_image(registry: Registry, tag: Tag | None) -> Image | None:

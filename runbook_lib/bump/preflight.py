@@ -85,21 +85,22 @@ def plan(facts: PreflightFacts, bump: Bump) -> Plan[World]:
     shown = [display.note(f"{name.capitalize()}:") + display.table(rows) for name, rows in tables.items()]
     warnings = [*branch.warnings, *planned.plan.warnings]
     warnings += [check.detail for check in checks if check.name in policy.NAMES and check.status != "passed"]
-    if bump.tag is None:
-        done = Outcome("No tag was given: this is the current state.", Next.again(tag="26.04-py3"))
-    else:
-        done = Outcome(_sentence(planned, bump), Next.run(notebooks.BUMP, mode="publish"))
+    done = Outcome("No tag was given: this is the current state.", Next.again(tag="26.04-py3"))
+    if bump.tag:
+        moves, files = len(planned.plan.changes), len(planned.plan.edits)
+        sentence = f"{display.count(moves, 'value')} in {display.count(files, 'file')} would move to {bump.tag}."
+        if not files:
+            sentence = f"All pins are already at {bump.tag}."
+        done = Outcome(sentence, Next.run(notebooks.BUMP, mode="publish"))
         drivers = check_drivers(facts.drivers)
         if planned.documented:
             drivers = replace(drivers, detail=f"{planned.documented[1]} {drivers.detail}")
         checks = (planned.check, *checks, drivers)
-    if bump.tag and planned.check.status == "skipped":
-        if bump.publish:
-            planned.require()
-        detail = planned.check.detail
-        warnings.append(
-            f"The tag was not verified. {detail} To publish it, {bump.decisions.advice('allow', 'unverified-tag')}."
-        )
+        if planned.check.status == "skipped":
+            if bump.publish:
+                planned.require()
+            advice = bump.decisions.advice("allow", "unverified-tag")
+            warnings.append(f"The tag was not verified. {planned.check.detail} To publish it, {advice}.")
     return Plan(
         done,
         shown=(display.diff(diff(planned.plan.edits)), *shown),
@@ -111,14 +112,6 @@ def plan(facts: PreflightFacts, bump: Bump) -> Plan[World]:
             warnings=tuple(warnings),
         ),
     )
-
-
-def _sentence(planned: PlannedBump, bump: Bump) -> str:
-    plan = planned.plan
-    if not plan.edits:
-        return f"All pins are already at {bump.tag}."
-    values = f"{display.count(len(plan.changes), 'value')} in {display.count(len(plan.edits), 'file')}"
-    return f"{values} would move to {bump.tag}."
 
 
 def _checkout_checks(branch: BumpBranch, plan: PinPlan) -> list[Check]:

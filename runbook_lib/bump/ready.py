@@ -159,9 +159,8 @@ def _without_requirements(facts: ReadyFacts, bump: Bump) -> Plan[World]:
         would = f"would {'; '.join(planned)}" if planned else nothing
         now = f" Now {sentence}" if waiting else ""
         sentence, action = f"Preview: {would}.{now}", Next.again("Run it:", mode="publish")
-    if waiting:
-        return Plan(Outcome(""), shown, waiting=Outcome(sentence, action), only_reads=True)
-    return Plan(Outcome(sentence, action), shown)
+    outcome = Outcome(sentence, action)
+    return Plan(outcome, shown, waiting=outcome if waiting else None, only_reads=True)
 
 
 def _table(steps: Sequence[RecordedStep]) -> display.View:
@@ -306,9 +305,11 @@ def _check_values(head: Head) -> Iterator[Requirement]:
 
 def _check_issues(head: Head) -> Iterator[Requirement]:
     tests = quarantines.quarantined_since_fork(head.branch, head.pull.head_sha)
-    problems = [f"{test.test} has no issue" for test in tests if not test.issue]
+    problems = []
     for test in tests:
-        if test.issue is not None and not (issue := head.github.issue(test.issue)).is_open:
+        if not test.issue:
+            problems.append(f"{test.test} has no issue")
+        elif not (issue := head.github.issue(test.issue)).is_open:
             problems.append(f"#{issue.number} for {test.test} is {'a pull request' if issue.is_pull else issue.state}")
     marked = f"{head.pull.head_sha[:10]} marks {display.count(len(tests), 'test')}"
     action = Next("File one, and name it in the comment above the row.")

@@ -86,8 +86,16 @@ def carry_out(step: Recorder, plan: Plan[World], world: World, show: Callable[[o
 
 
 def _treat(step: Recorder, condition: Condition[World], world: World) -> Result:
-    """Read one condition, and make it true if the mode allows it."""
-    check = _read(step.bump, condition, world)
+    """Read one condition, and make it true if the mode allows it.
+
+    Unless the run publishes, a service that cannot be read is no obstacle.
+    """
+    try:
+        check = condition.holds(world)
+    except RunbookError as error:
+        if step.bump.publish or not condition.leaves_machine:
+            raise
+        check = Check(condition.sentence, "failed", str(error))
     if check.status in ("passed", "skipped"):
         return Result(condition, "holds", check)
     if check.status == "waiting":
@@ -106,16 +114,6 @@ def _treat(step: Recorder, condition: Condition[World], world: World) -> Result:
         check = replace(check, status="waiting")
     states: dict[str, State] = {"passed": "made", "skipped": "made", "waiting": "waits"}
     return Result(condition, states.get(check.status, "failed"), check)
-
-
-def _read(bump: Bump, condition: Condition[World], world: World) -> Check:
-    """Read a condition; unless it publishes, a service that cannot be read is no obstacle."""
-    try:
-        return condition.holds(world)
-    except RunbookError as error:
-        if bump.publish or not condition.leaves_machine:
-            raise
-        return Check(condition.sentence, "failed", str(error))
 
 
 def _conclude(step: Recorder, plan: Plan[World], results: Sequence[Result]) -> None:

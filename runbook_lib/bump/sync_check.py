@@ -83,12 +83,11 @@ def _read_pins(world: World, branch: BumpBranch) -> tuple[Survey, bool]:
     bump = branch.bump
     compare = partial(sync_survey.survey, world.checkout, image_type=bump.image_type, repository=bump.repository)
     # Run on its own, the step proves that a branch is in sync now; in a bump's preview the edits are still to come.
-    if bump.tag and not bump.apply and (branch.tip is None or world.journal.is_bump):
-        edits = pins_step.plan_commit(branch, branch.start).edits
-        return compare([branch.start], expected=bump.tag, edits=edits, of_bump=True), bool(edits)
-    if branch.tip is None:
+    is_preview = bump.tag and not bump.apply and (branch.tip is None or world.journal.is_bump)
+    if branch.tip is None and not is_preview:
         return compare(), False
-    return compare([branch.start], expected=bump.tag, of_bump=True), False
+    edits = pins_step.plan_commit(branch, branch.start).edits if is_preview else ()
+    return compare([branch.start], expected=bump.tag, edits=edits, of_bump=True), bool(edits)
 
 
 def _old_lines(branch: BumpBranch, pins: Sequence[PinVerdict]) -> dict[str, str]:

@@ -92,7 +92,9 @@ class Source:
         for step in (1, -1):
             for number in range(line + step, line + step * (_NEAR + 1), step):
                 first = number if step > 0 else number + 1  # an item of a list begins with it
-                if not 0 < number <= len(self.lines) or self._column(number) < column or self._is_item(first):
+                if not 0 < number <= len(self.lines) or self._column(number) < column:
+                    break
+                if self.lines[first - 1][:_CLIPPED].lstrip().startswith("- "):
                     break
                 if self._column(number) == column:
                     yield number
@@ -101,9 +103,6 @@ class Source:
         """Return the column of a line's first sign after the hyphen of a list; -1 for an empty line."""
         text = self.lines[line - 1][:_CLIPPED]
         return len(text) - len(text.lstrip(" \t-")) if text.strip() else -1
-
-    def _is_item(self, line: int) -> bool:
-        return self.lines[line - 1][:_CLIPPED].lstrip().startswith("- ")
 
 
 def places(source: Source) -> list[Place]:

@@ -154,14 +154,14 @@ def matrix_rows(text: str) -> tuple[MatrixRow, ...]:
 class MatrixRows:
     """The rows of Megatron-LM's GitLab matrices whose ``IMAGE`` is ``value``, with any ``BASE_IMAGE``.
 
-    ``known`` are the values that select pins of any type.  A selected row has one of the ``shapes``: the value of each
-    key in it, None for a key that must be absent.  There is one row for each platform, or, if no row has one, a single
+    ``known`` are the values that select pins of any type.  A selected row has one of the ``shapes``: the values of each
+    key in it, none for a key that must be absent.  There is one row for each platform, or, if no row has one, a single
     row.
     """
 
     value: str
     known: frozenset[str]
-    shapes: tuple[Mapping[str, str | None], ...]
+    shapes: tuple[Mapping[str, tuple[str, ...]], ...]
 
     def find(self, text: str, image: str) -> tuple[PinLocation, ...]:
         locations: list[PinLocation] = []
@@ -193,11 +193,10 @@ class MatrixRows:
         name = f"the row {KEY}: {self.value} in line {row.line} ({row.job})"
         if row.duplicates:
             raise CannotTell(f"{name} has {', '.join(row.duplicates)} more than once.")
-        if not any(_has_shape(row, shape) for shape in self.shapes):
+        shape = {key: row.texts(key) for key in self.shapes[0]}
+        if shape not in self.shapes:
             shapes = " or ".join(map(_described, self.shapes))
-            keys = sorted(set().union(*self.shapes))
-            actual = ", ".join(f"{key}: {_listed(row.texts(key))}" for key in keys)
-            raise CannotTell(f"{name} is of an unknown shape: expected {shapes}; found {actual}.")
+            raise CannotTell(f"{name} is of an unknown shape: expected {shapes}; found {_described(shape)}.")
         cells = row.cells[PIN]
         if len(cells) != 1:
             raise CannotTell(f"{name} lists {len(cells)} values of {PIN}; expected one.")
@@ -294,12 +293,8 @@ def _descend(parsed: Text, node: Node | None, keys: tuple[str, ...]) -> Node | N
     return node
 
 
-def _has_shape(row: MatrixRow, shape: Mapping[str, str | None]) -> bool:
-    return all(row.texts(key) == tuple(filter(None, [value])) for key, value in shape.items())
-
-
-def _described(shape: Mapping[str, str | None]) -> str:
-    return ", ".join(f"{key}: {value or '(absent)'}" for key, value in shape.items())
+def _described(shape: Mapping[str, tuple[str, ...]]) -> str:
+    return ", ".join(f"{key}: {_listed(values)}" for key, values in shape.items())
 
 
 def _locations(text: str, spans: Iterable[tuple[int, int]], selector: str) -> tuple[PinLocation, ...]:

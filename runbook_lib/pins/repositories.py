@@ -170,8 +170,9 @@ _NVSHMEM = rf"\b(?P<version>nvidia-nvshmem-cu{_CUDA}==[\w.]+)"
 _TRANSFORMER_ENGINE = rf"\btransformer-engine\[[^]\n]{{0,300}}?(?P<version>core_cu{_CUDA})\b"
 
 
-def _rows(image: str, *shapes: tuple[str, str | None]) -> MatrixRows:
-    allowed = tuple({"FILE": file, "IMAGE_TYPE": image_type} for file, image_type in shapes)
+def _rows(image: str, *shapes: tuple[str, ...]) -> MatrixRows:
+    """Return a finder of rows that have one of the ``shapes``: a file, and an image type if the row has one."""
+    allowed = tuple({"FILE": shape[:1], "IMAGE_TYPE": shape[1:]} for shape in shapes)
     return MatrixRows(value=image, known=frozenset({_DEV, _LTS}), shapes=allowed)
 
 
@@ -191,8 +192,8 @@ def _coupling(path: str, image_type: ImageType, what: str, version: str) -> Coup
     return Coupling(path, re.compile(rf"(?m)^[^#\n]*?{version}"), what, image_type)
 
 
-_DEV_ROWS = _rows(_DEV, ("Dockerfile.ci.dev", None), ("Dockerfile.ci.dev", "dev"))
-_LTS_ROWS = _rows(_LTS, ("Dockerfile.ci.lts", None), ("Dockerfile.ci.dev", "lts"))
+_DEV_ROWS = _rows(_DEV, ("Dockerfile.ci.dev",), ("Dockerfile.ci.dev", "dev"))
+_LTS_ROWS = _rows(_LTS, ("Dockerfile.ci.lts",), ("Dockerfile.ci.dev", "lts"))
 MEGATRON_LM = Repository(
     "NVIDIA/Megatron-LM",
     Sites(

@@ -123,7 +123,7 @@ def test_unknown_parts_stay_in_a_bump(template: str) -> None:
         ("# What?\r\n<!-- One line. -->\r\n", "# What?\r\nBump.\r\n"),
         ("# A\n<!-- a -->\n# B\n<!-- b -->\n", "# A\nBump.\n# B\n<!-- b -->\n"),
         ("Linked issue: <!-- Fixes #12, or: none -->\n", "Linked issue: none\n"),
-        (f"{MINE}\n- [ ] Tests, or none are needed.", f"{MINE}\n- [x] Tests, or none are needed."),
+        (f"# A\n{MINE}\n## B\n <!-- b --> \n", f"# A\n{MINE}\n## B\nBump.\n"),
     ],
 )
 def test_parts_that_are_the_same_for_every_bump_are_filled_in(template: str, filled: str) -> None:

@@ -46,11 +46,8 @@ def test_ci_is_authorized_once_per_commit(opened: World) -> None:
     assert len(commands(opened)) == 1
 
 
-@pytest.mark.parametrize("wait", [False, True])
-def test_what_drift_costs_is_told_before_ci_starts(
-    opened: World, capsys: pytest.CaptureFixture[str], wait: bool
-) -> None:
-    run_ci(opened, wait=wait, mode="preview")
+def test_what_drift_costs_is_told_before_ci_starts(opened: World, capsys: pytest.CaptureFixture[str]) -> None:
+    run_ci(opened, mode="preview")
     assert "Drift costs up to three attempts" in capsys.readouterr().out
     assert commands(opened) == []
 

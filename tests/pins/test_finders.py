@@ -98,7 +98,7 @@ def test_a_dockerfile_of_an_unknown_form_is_undecided(text, said):
     assert said in str(caught.value)
 
 
-FINDER = MatrixRows(value="NEW", known=frozenset({"NEW", "OLD"}), shapes=({"FILE": "f", "IMAGE_TYPE": None},))
+FINDER = MatrixRows(value="NEW", known=frozenset({"NEW", "OLD"}), shapes=({"FILE": ("f",), "IMAGE_TYPE": ()},))
 
 
 def job(*rows):
@@ -138,7 +138,7 @@ def test_rows_are_chosen_by_their_key_and_never_by_their_image(rows, expected):
         (["IMAGE: NEW, FILE: f, BASE_IMAGE: x, PLATFORM: amd64"], "found amd64 (line 4)."),
         (["IMAGE: NEW, FILE: f, BASE_IMAGE: x, PLATFORM: amd64"] * 2, "found amd64 (line 4), amd64 (line 5)."),
         (["IMAGE: NEW, FILE: f, BASE_IMAGE: x, PLATFORM: [amd64, arm64, riscv]"], "riscv"),
-        (["IMAGE: NEW, FILE: g, BASE_IMAGE: x"], "expected FILE: f, IMAGE_TYPE: (absent); found FILE: 'g'"),
+        (["IMAGE: NEW, FILE: g, BASE_IMAGE: x"], "expected FILE: 'f', IMAGE_TYPE: (absent); found FILE: 'g'"),
         (["IMAGE: NEW, FILE: f, IMAGE_TYPE: new, BASE_IMAGE: x"], "found FILE: 'f', IMAGE_TYPE: 'new'."),
         (["IMAGE: NEW, BASE_IMAGE: x"], "found FILE: (absent), IMAGE_TYPE: (absent)."),
         (["IMAGE: NEW, FILE: f, BASE_IMAGE: x, BASE_IMAGE: y"], "in line 4 (build) has BASE_IMAGE more than once."),
