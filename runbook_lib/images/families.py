@@ -253,7 +253,6 @@ class Family:
     ``images``: registry and repository of each; ``parse`` parses a tag of allowed length.
     """
 
-    name: str
     images: tuple[str, ...]
     parse: Callable[[str], Tag]
 
@@ -280,27 +279,25 @@ class Family:
         return [each for each in same if tag < each]
 
 
-NGC = Family("NGC PyTorch", ("nvcr.io/nvidia/pytorch",), parse_ngc)
-NEMO = Family("NeMo", ("nvcr.io/nvidia/nemo", "nvcr.io/nvidian/nemo"), parse_nemo)
+NGC = Family(("nvcr.io/nvidia/pytorch",), parse_ngc)
+NEMO = Family(("nvcr.io/nvidia/nemo", "nvcr.io/nvidian/nemo"), parse_nemo)
 _COREWEAVE_NAMES = ("torch", "torch-extras", "nightly-torch", "nightly-torch-extras")
 COREWEAVE = Family(
-    "CoreWeave ml-containers",
     tuple(f"ghcr.io/coreweave/ml-containers/{name}" for name in _COREWEAVE_NAMES),
     parse_coreweave,
 )
 ALIBABA = Family(
-    "Alibaba training-nv-pytorch",
     ("egslingjun-registry.cn-wulanchabu.cr.aliyuncs.com/egslingjun/training-nv-pytorch",),
     parse_alibaba,
 )
 #: Versions of CUDA, never months, at NGC and at Docker Hub.
-CUDA = Family("CUDA", ("nvcr.io/nvidia/cuda", "docker.io/nvidia/cuda"), parse_version)
+CUDA = Family(("nvcr.io/nvidia/cuda", "docker.io/nvidia/cuda"), parse_version)
 #: NGC's other images, regardless of their names.
-NUMBERED = Family("NGC", (), parse_numbered)
+NUMBERED = Family((), parse_numbered)
 
 NGC_HOST = "nvcr.io"
 #: Images of an unknown family.
-OTHER = Family("other", (), parse_other)
+OTHER = Family((), parse_other)
 FAMILIES: tuple[Family, ...] = (NGC, NEMO, COREWEAVE, ALIBABA)
 
 
