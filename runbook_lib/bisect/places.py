@@ -25,13 +25,15 @@ from runbook_lib.bisect.search import MAX_RUNS, Trial
 from runbook_lib.compute.slurm import jobs
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.jobs import SlurmJob
-from runbook_lib.compute.slurm.selection import SelectedTest
+from runbook_lib.compute.slurm.selection import SelectedTest, read_commit_tests
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.work_image import WorkImage
+from runbook_lib.compute.workloads import Workload
 from runbook_lib.errors import Refused, Unreachable
 from runbook_lib.golden import values as golden_values
 from runbook_lib.images.reference import Tag
 from runbook_lib.pins.bump import Bump
+from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.machine.files import make_folder, write
 from runbook_lib.world.machine.subprocess_lines import user_environment
 
@@ -64,11 +66,6 @@ class BisectRequest:
     higher_is_better: bool
     runs: int
     site: Site
-
-    @property
-    def is_test(self) -> bool:
-        """True for a recipe's test, which has golden values."""
-        return _RECIPE_TEST.fullmatch(self.subject) is not None
 
     @property
     def here(self) -> bool:
@@ -217,6 +214,23 @@ class SlurmPlace(_Place):
             image = f"{image.partition('@')[0]}:{run.point.tag}"
         site = replace(self.request.site, image=WorkImage.parse(image).enroot_address)
         return jobs.of_folder(replace(self.test, test=test), self.folder_of(run)), site
+
+
+def test_of(branch: BumpBranch, request: BisectRequest) -> SelectedTest:
+    """Return the test named ``model/case@platform`` in the bump's recipes, or the command in that form."""
+    if not _RECIPE_TEST.fullmatch(request.subject):
+        session = request.site.session
+        return SelectedTest(Workload(
+            "the parameter test", "bisect", request.key, branch.bump.image_type, "any", (), session.nodes,
+            session.gpus_per_node, request.minutes, request.subject.replace("{", "{{").replace("}", "}}"),
+        ))  # fmt: skip
+    name, _, platform = request.subject.partition("@")
+    tests, _ = read_commit_tests(branch, replace(request.site, platform=platform), name)
+    if len(tests) != 1:
+        raise Refused(f"test={request.subject!r} matches {len(tests)} tests. Name one, as model/case@platform.")
+    if obstacle := tests[0].obstacle:
+        raise Refused(f"{request.subject} cannot run there: {obstacle}")
+    return replace(tests[0], golden={})  # a run that is cancelled has no value, whatever it has written
 
 
 def judge(request: BisectRequest, run: Trial, overlay: Overlay | None, folder: Path, problem: str) -> Trial:

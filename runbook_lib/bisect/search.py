@@ -149,7 +149,9 @@ class _Data:
         good = np.array([[point in hypothesis.good for point in points] for hypothesis in hypotheses])
         scale = float(np.mean(self.values[Point(self.problem.tags[0])])) or max(map(abs, values)) or 1.0
         evidence = log_evidence(values, good[:, columns], scale)
-        probabilities = posterior(np.log([hypothesis.prior for hypothesis in hypotheses]), evidence)
+        logs = np.log([hypothesis.prior for hypothesis in hypotheses]) + evidence
+        weights = np.exp(logs - logs.max())
+        probabilities = weights / weights.sum()
         best, chances = int(probabilities.argmax()), map(float, probabilities @ good)
         return _Belief(hypotheses[best], float(probabilities[best]), dict(zip(points, chances, strict=True)))
 
@@ -301,10 +303,3 @@ def _log_division(left: Floats, right: Floats) -> Floats:
     """Return the log probability of dividing the runs so between two modes of unknown, uniformly distributed weight."""
     first, second = np.rint(left).astype(int), np.rint(right).astype(int)
     return np.asarray(_LOG_GAMMA[first] + _LOG_GAMMA[second] - _LOG_GAMMA[first + second + 1])
-
-
-def posterior(log_prior: Floats, evidence: Floats) -> Floats:
-    """Return the probability of each hypothesis."""
-    logs = log_prior + evidence
-    weights = np.exp(logs - logs.max())
-    return np.asarray(weights / weights.sum())

@@ -13,13 +13,11 @@ from pathlib import Path
 
 from runbook_lib import display, notebooks
 from runbook_lib.bisect.overlays import Overlay, plan_overlays
-from runbook_lib.bisect.places import BisectRequest, LocalPlace, SlurmPlace, parse
+from runbook_lib.bisect.places import BisectRequest, LocalPlace, SlurmPlace, parse, test_of
 from runbook_lib.bisect.search import Conclusion, Point, Problem, Trial, advance
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.jobs import TREE
-from runbook_lib.compute.slurm.selection import SelectedTest, read_commit_tests
 from runbook_lib.compute.slurm.site import read_site
-from runbook_lib.compute.workloads import Workload
 from runbook_lib.errors import CannotTell, Refused
 from runbook_lib.golden import plots
 from runbook_lib.images.compare import Component, versions
@@ -136,7 +134,7 @@ def read_search(branch: BumpBranch, request: BisectRequest) -> SearchFacts:
     ledger = RunLedger.read(path) or _begin(path, branch, request)
     place: LocalPlace | SlurmPlace = LocalPlace(request, folder, branch.checkout.path)
     if not request.here:
-        place = SlurmPlace(request, folder, Slurm(), _test_of(branch, request))
+        place = SlurmPlace(request, folder, Slurm(), test_of(branch, request))
         place.slurm.require_containers()
     return SearchFacts(branch, request, place, ledger)
 
@@ -161,23 +159,6 @@ def _begin(path: Path, branch: BumpBranch, request: BisectRequest) -> RunLedger:
         tag: named.replace("{tag}", tag) or f"{sites.image}@{image.digest}" for tag, image in images.items()
     }  # fmt: skip
     return RunLedger(path, references, {tag: versions(image.platforms[platforms[0]]) for tag, image in images.items()})
-
-
-def _test_of(branch: BumpBranch, request: BisectRequest) -> SelectedTest:
-    """Return the test named ``model/case@platform`` in the bump's recipes, or the command in that form."""
-    if not request.is_test:
-        session = request.site.session
-        return SelectedTest(Workload(
-            "the parameter test", "bisect", request.key, branch.bump.image_type, "any", (), session.nodes,
-            session.gpus_per_node, request.minutes, request.subject.replace("{", "{{").replace("}", "}}"),
-        ))  # fmt: skip
-    name, _, platform = request.subject.partition("@")
-    tests, _ = read_commit_tests(branch, replace(request.site, platform=platform), name)
-    if len(tests) != 1:
-        raise Refused(f"test={request.subject!r} matches {len(tests)} tests. Name one, as model/case@platform.")
-    if obstacle := tests[0].obstacle:
-        raise Refused(f"{request.subject} cannot run there: {obstacle}")
-    return replace(tests[0], golden={})  # a run that is cancelled has no value, whatever it has written
 
 
 def reread(facts: SearchFacts) -> SearchFacts:

@@ -122,7 +122,7 @@ class ImageComparison:
             yield f"Environment variables {change}{where}: {join_first(names, _MAX_NAMES)}.\n"
 
 
-def compare(old: Image, new: Image, names: tuple[str, str] = ("old", "new")) -> ImageComparison:
+def compare(old: Image, new: Image, names: tuple[str, str]) -> ImageComparison:
     """Compare two images platform by platform; ``names`` are their names in tables, such as their tags."""
     before, after = old.platforms, new.platforms
     both = {name: (before[name], after[name]) for name in sorted(before.keys() & after.keys())}

@@ -64,7 +64,7 @@ def test_the_text_of_a_pull_request_has_a_row_for_each_component():
 
 
 def test_the_download_is_shown_but_is_not_a_version():
-    comparison = compare(image(amd64=(OLD, 9_900_000_000)), image(amd64=(OLD, 10_890_000_000)))
+    comparison = compare(image(amd64=(OLD, 9_900_000_000)), image(amd64=(OLD, 10_890_000_000)), ("old", "new"))
     (row,) = (row for row in comparison.rows() if row["component"] == "download")
     assert row == {
         "platform": "amd64", "component": "download", "old": "9.90 GB", "new": "10.89 GB", "change": "changed"
@@ -73,17 +73,21 @@ def test_the_download_is_shown_but_is_not_a_version():
 
 
 def test_added_and_removed_platforms_are_shown():
-    comparison = compare(image(amd64=OLD, arm64=OLD), image(amd64=NEW, riscv64=NEW))
+    comparison = compare(image(amd64=OLD, arm64=OLD), image(amd64=NEW, riscv64=NEW), ("old", "new"))
     assert (comparison.removed_platforms, comparison.added_platforms) == (("arm64",), ("riscv64",))
     assert list(comparison.platforms) == ["amd64"]
     assert "**No longer published for `arm64`.**" in comparison.markdown()
     assert "New for `riscv64`." in comparison.markdown()
-    assert compare(image(amd64=OLD), image(arm64=OLD)).markdown().startswith("`old` and `new` have no platform in")
+    assert (
+        compare(image(amd64=OLD), image(arm64=OLD), ("old", "new"))
+        .markdown()
+        .startswith("`old` and `new` have no platform in")
+    )
 
 
 def test_values_of_secrets_are_not_shown_and_long_ones_are_cut():
     env = {"BUILD_TOKEN": "abcdefgh12345", "OTHER": "nvapi-" + "x" * 30, "LONG": "y" * 500}
-    comparison = compare(image(amd64={}), image(amd64=env))
+    comparison = compare(image(amd64={}), image(amd64=env), ("old", "new"))
     assert {row["variable"]: row["new"] for row in comparison.environment()} == {
         "BUILD_TOKEN": "***", "OTHER": "***", "LONG": "y" * 79 + "…"
     }  # fmt: skip
