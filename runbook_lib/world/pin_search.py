@@ -68,7 +68,10 @@ def _sources(checkout: Checkout, commit: str, texts: Collection[str], notes: lis
     try:
         listed = checkout.git("grep", *options, *(f"-e{text}" for text in texts), commit, "--")
     except GitFailed as error:
-        raise CannotTell(f"{checkout.path} could not be searched. {error}") from error
+        if not error.found:
+            raise CannotTell(f"{checkout.path} could not be searched. {error}") from error
+        listed = error.found
+        notes.append(f"Some files could not be searched: {error.stderr}")
     sources = {}
     for path, text in checkout.read([name.partition(":")[2] for name in listed.split("\0") if name], commit).items():
         if text is not None and len(text) <= _MAX_LENGTH:

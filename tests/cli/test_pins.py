@@ -212,3 +212,13 @@ def test_a_file_of_any_name_is_found(history: History, capsys: pytest.CaptureFix
     printed = capsys.readouterr().out
     assert all(f"lockstep dev   {name}:1 " in printed for name in [*names, "z"])
     assert all(name.replace("\n", "\\n") in printed for name in others)
+
+
+def test_a_clone_that_lacks_a_file_is_searched_without_it(history: History, capsys: pytest.CaptureFixture[str]) -> None:
+    history.commit(0, {"a": "26.01-py3", "film": "lost\n"})
+    lost = history.git("rev-parse", "HEAD:film")
+    (history.path / ".git/objects" / lost[:2] / lost[2:]).unlink()
+    assert main(["pins", "find", str(history.path)]) == 0
+    printed = capsys.readouterr().out
+    assert "lockstep dev   a:1 " in printed
+    assert "Some files could not be searched: " in printed

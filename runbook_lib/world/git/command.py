@@ -37,10 +37,13 @@ OLDEST = (2, 31)
 
 
 class GitFailed(CannotTell):
-    """A git command that failed: its error output without credentials, and its exit status if it had one."""
+    """A git command that failed: its error output without credentials, and its exit status if it had one.
 
-    def __init__(self, place: Path, command: str, stderr: str, status: int | None = None):
-        self.stderr, self.status = stderr or "nothing.", status
+    ``found``: what a search printed that could not read some files.
+    """
+
+    def __init__(self, place: Path, command: str, stderr: str, status: int | None = None, found: str = ""):
+        self.stderr, self.status, self.found = stderr or "nothing.", status, found
         super().__init__(f"`git {command}` failed in {place}: {self.stderr}")
 
 
@@ -109,7 +112,8 @@ def output(
         has_failed = done.returncode > 1 or done.stderr.startswith(b"error: ")
     if has_failed:
         said = (done.stderr or done.stdout).decode("utf-8", "replace")
-        raise GitFailed(place, command, _sentence(said), done.returncode)
+        found = done.stdout.decode("utf-8", "surrogateescape")
+        raise GitFailed(place, command, _sentence(said), done.returncode, found)
     return done.stdout
 
 
