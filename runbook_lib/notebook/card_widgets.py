@@ -3,11 +3,17 @@
 import html
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import ipywidgets as widgets
 
 from runbook_lib.notebook import cards
 from runbook_lib.notebook.cards import Card
+
+
+def set_visible(widget: Any, is_visible: bool) -> None:
+    """Show or hide a widget, which then has a layout of its own."""
+    widget.layout.display = None if is_visible else "none"
 
 
 class CardWidgets:
@@ -72,7 +78,7 @@ class CardWidgets:
             button.button_style = "primary" if choice == self._choice else ""
         needed = {self.reason: option is not None, self.typed: self._choice == "accept" and bool(self.card.danger)}
         for field, is_needed in needed.items():
-            field.layout.display = None if is_needed else "none"
+            set_visible(field, is_needed)
         state = f"✗ {self.problem}" if self.problem else "open"
         if option and not self.problem:
             state = f"✓ {option.label}: {self.reason.value}"

@@ -19,7 +19,7 @@ from IPython.display import display as show_widget
 from runbook_lib import display, notebooks
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import cards, child, form_views, session
-from runbook_lib.notebook.card_widgets import DecisionCards
+from runbook_lib.notebook.card_widgets import DecisionCards, set_visible
 from runbook_lib.notebook.child import FollowedRun, Run
 from runbook_lib.notebook.place import RunTarget
 from runbook_lib.record.run_file import fingerprint
@@ -80,8 +80,8 @@ class Form:
         style = widgets.HTML(f"<style>{files(__package__).joinpath('form.css').read_text('utf-8')}</style>")
         part = self.parts
         rows = [*self.inputs.values(), part["note"], self.cards.root, widgets.HBox([self.preview, self.cancel])]
-        rows += [part["error"], part["progress"], part["result"], part["warning"]]
-        rows += [self.confirmation, *([self.apply] if self.applies else []), part["cells"], style]
+        rows += [part["error"], part["progress"], part["result"], part["warning"], self.confirmation]
+        rows += [*([self.apply] if self.applies else []), part["cells"], style]
         return widgets.VBox(rows, _dom_classes=["runbook-form"])
 
     @property
@@ -157,11 +157,11 @@ class Form:
             word="" if is_confirmed else word,
         )  # fmt: skip
         self.parts["warning"].value = told if self.applies and not self.busy else ""
-        _set_visible(self.confirmation, visible=bool(word))
+        set_visible(self.confirmation, bool(word))
         if not word and self.confirmation.value:
             self.confirmation.value = ""
         if self.applies:  # the practice environment always publishes, to its own forge
-            _set_visible(self.inputs["mode"], visible=not target.practice)
+            set_visible(self.inputs["mode"], not target.practice)
 
     def _start(self, *, apply: bool) -> None:
         with self._lock:  # a double click
@@ -282,8 +282,3 @@ def _make_input(parameter: Parameter, value: object) -> Any:
         return widgets.Dropdown(options=[(shown, each) for each, shown in choices.items()], value=str(value), **common)
     kind = widgets.Combobox if parameter.name == "tag" else widgets.Text
     return kind(value=str(value), placeholder=parameter.help, continuous_update=False, **common)
-
-
-def _set_visible(widget: Any, *, visible: bool) -> None:
-    """Show or hide a widget, which then has a layout of its own."""
-    widget.layout.display = None if visible else "none"

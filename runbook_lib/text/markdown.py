@@ -37,14 +37,9 @@ def code(text: str) -> str:
 
 def prose(text: str) -> str:
     """Return a sentence with its Markdown, links, mentions and closing keywords disabled."""
-    escaped = re.sub(r"([\\`*_{}\[\]()<>!|~&$]|^[#+=-]|^\d{1,9}(?=\.))", _escaped, inert(_flat(text)))
+    escaped = re.sub(r"([\\`*_{}\[\]()<>!|~&$]|^[#+=-])", r"\\\1", inert(_flat(text)))
+    escaped = re.sub(r"^(\d{1,9})(?=\.)", r"\1\\", escaped)  # "1." would start a list
     return _LINKED.sub("\u200b", escaped)
-
-
-def _escaped(match: re.Match[str]) -> str:
-    if match[0].isdigit():
-        return f"{match[0]}\\"  # "1." would start a list
-    return f"\\{match[0]}"
 
 
 def unlinked(text: str) -> str:

@@ -147,9 +147,6 @@ class Redactor:
         self._values = _any_of(longest_first)
         self._stumps = _any_of({spelling[:_SHORTEST] for spelling in spellings}, rf"[^\s…]{{0,200}}?{_CUT}")
 
-    def __repr__(self) -> str:
-        return "Redactor()"
-
     def text(self, text: str) -> str:
         """Return the text without secrets."""
         text = self._values.sub(MASK, text)
