@@ -68,7 +68,6 @@ def test_further_components_make_another_search_but_not_the_budget_and_the_time_
     [
         {"tag": ""},
         {"good": "26.05-py3", "tag": "26.04-py3"},
-        {"good": "26.05-py3"},
         {"good": "26.04-py3-igpu"},
         {"good": "yesterday"},
         {"good": ""},

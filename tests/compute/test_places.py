@@ -154,7 +154,6 @@ def test_an_unavailable_place_is_explained(monkeypatch: pytest.MonkeyPatch) -> N
     [
         ("megatron-lm:local", "slurm", "podman", "podman://megatron-lm:local"),
         ("nemo:26.06", "slurm", "podman", "docker://nvcr.io#nvidia/nemo:26.06"),
-        ("megatron-lm:local", "slurm", "docker", "dockerd://megatron-lm:local"),
     ],
 )
 def test_the_source_is_the_engine_or_the_registry(

@@ -49,11 +49,8 @@ def test_an_image_as_claimed():
         ({"PyTorch": ""}, "PyTorch", "not found", True),
         ({"CUDA": "13.1"}, "CUDA", "another version", True),
         ({"CUDA": "None"}, "CUDA", "another version", True),
-        ({"Python": "3.11.3"}, "Python", "another version", True),
         ({"NCCL": "2.30.3"}, "NCCL", "another version", False),
-        ({"Transformer_Engine": "2.15.0"}, "Transformer Engine", "another version", False),
         ({"Transformer_Engine": ""}, "Transformer Engine", "not found", False),
-        ({"cuDNN": "9.21.0"}, "cuDNN", "another version", False),
     ],
 )
 def test_differences_are_named(found, name, verdict, wrong):

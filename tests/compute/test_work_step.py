@@ -135,7 +135,6 @@ def test_alibabas_image_of_a_region_runs_with_the_variables_given(clone: Path, w
         ("region: the moon", {"image": "alibaba:25.05"}, "the moon"),
         ("time: soon", {}, "expected a time limit"),
         ("", {"image": "ours:" + "2" * 129}, "at most 128"),
-        ("", {"image": "nemo:26.99"}, "is not a tag of the NeMo images"),
         ("", {"image": "alibaba:25.05", "task": "install"}, "Do not reinstall PyTorch"),
         ("", {"where": "moon"}, "where='moon'"),
     ],

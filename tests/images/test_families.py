@@ -33,13 +33,9 @@ REAL = {
     COREWEAVE: [
         "afecfe9-base-cuda11.8.0-torch2.0.0-vision0.15.1",
         "afecfe9-nccl-cuda11.8.0-nccl2.16.2-1-torch2.0.0-vision0.15.1",
-        "4112cb1-nccl-cuda11.8.0-nccl2.16.2-1-torch2.0.1-vision0.15.2-audio2.0.2",
         "es-22.04-58a49a2-base-cuda12.1.1-torch2.1.2-vision0.16.2-audio2.1.2-flash_attn2.4.2",
-        "es-22.04-3ce72cc-nccl-cuda12.2.2-nccl2.19.3-1-torch2.1.2-vision0.16.2-audio2.1.2-flash_attn2.3.6",
         "696032c-base-cuda12.2.2-ubuntu22.04-torch2.3.0-vision0.18.0-audio2.3.0",
-        "es-actions-68fbfd1-nccl-cuda12.4.1-ubuntu22.04-nccl2.25.1-1-torch2.6.0-vision0.21.0-audio2.6.0-abi0",
         "es-cuda-12.9.1-74755e9-nccl-cuda12.9.1-ubuntu22.04-nccl2.27.5-1-torch2.7.1-vision0.22.1-audio2.7.1-abi1",
-        "17ad6db-nccl-cuda12.9.1-ubuntu22.04-nccl2.29.2-1-torch2.10.0-vision0.25.0-audio2.10.0-abi1",
         "8c5de3e-nccl-cuda13.2.1-ubuntu24.04-nccl2.30.4-1-torch2.13.0-vision0.28.0-audio2.11.0-abi1",
         "1234567-base-cuda12.0.1-torch2.0.0-rc1-vision0.15.1-rc1",
         "1234567-base-cuda13.2.1-ubuntu24.04-torch2.13.0-abi1",
