@@ -164,8 +164,7 @@ def find_obstacle(state: PullRequestState, pull: Pull, github: Forge, records: P
     ``records`` is the bump's folder in the archive.
     """
     bump, checkout = state.bump, state.branch.checkout
-    on, off = bump.labels
-    if request := label_request(pull, sorted(on - pull.labels), sorted(off & pull.labels), github.repository):
+    if request := label_request(pull, *bump.labels, github.repository):
         return Outcome(f"waiting for the labels of #{pull.number}: CI must not start without them", Next.again(request))
     if pull.mergeable is False:
         advice = bump.decisions.advice("allow", "merge-base")

@@ -164,12 +164,11 @@ class Labelled:
             return Check(name, "failed", "No pull request is open yet.")
         if self.head not in ("", pull.head_sha):
             return _unreviewed(name, pull)
-        missing, unwanted = self._wrong(pull)
         labels = ", ".join(sorted(pull.labels)) or "none"
-        if not missing and not unwanted:
+        request = label_request(pull, self.required, self.forbidden, github.repository)
+        if not request:
             return Check.of(name, True, f"{labels}.", evidence=evidence_of(pull))
         if github.repo().permissions.isdisjoint({"triage", "push", "maintain", "admin"}):
-            request = label_request(pull, missing, unwanted, github.repository)
             sentence = f"waiting for a maintainer to set the labels of #{pull.number}"
             return Check(name, "waiting", sentence, Next.again(request), evidence_of(pull))
         return Check(name, "failed", f"{labels}.")
@@ -179,16 +178,12 @@ class Labelled:
         pull = self.key.require(world.forge)
         if self.head not in ("", pull.head_sha):
             raise Refused(f"{_unreviewed('', pull).detail}. Nothing was changed. Run again.")
-        missing, unwanted = self._wrong(pull)
-        for label in missing:
+        for label in sorted(self.required - pull.labels):
             world.forge.add_label(pull.number, label)
             yield Effect("label", f"#{pull.number} {label}", False, True, pull.url)
-        for label in unwanted:
+        for label in sorted(self.forbidden & pull.labels):
             world.forge.remove_label(pull.number, label)
             yield Effect("label", f"#{pull.number} {label}", True, False, pull.url)
-
-    def _wrong(self, pull: Pull) -> tuple[list[str], list[str]]:
-        return sorted(self.required - pull.labels), sorted(self.forbidden & pull.labels)
 
 
 @dataclass(frozen=True)
@@ -273,13 +268,12 @@ def login_of(github: Forge) -> str:
     return ""
 
 
-def label_request(pull: Pull, missing: Sequence[str], unwanted: Sequence[str], repository: str) -> str:
+def label_request(pull: Pull, required: frozenset[str], forbidden: frozenset[str], repository: str) -> str:
     """Return a sentence that asks a maintainer to correct the labels; empty if they are right."""
     requests = []
-    if missing:
-        requests.append(f"set the label {' and '.join(map(repr, missing))}")
-    if unwanted:
-        requests.append(f"remove the label {' and '.join(map(repr, unwanted))}")
+    for verb, labels in (("set", required - pull.labels), ("remove", forbidden & pull.labels)):
+        if labels:
+            requests.append(f"{verb} the label {' and '.join(map(repr, sorted(labels)))}")
     if not requests:
         return ""
     return (
