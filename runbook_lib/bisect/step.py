@@ -194,8 +194,7 @@ class Searched:
                 f"{facts.place.folder} first:",
                 mode="publish",
             )
-        found = _evidence(facts, conclusion)
-        return Check(name, "passed", str(conclusion), following, found)
+        return Check(name, "passed", str(conclusion), following, _evidence(facts, conclusion))
 
     def make_true(self, world: World) -> Iterator[Effect]:
         """Run points until the search ends."""
@@ -238,11 +237,10 @@ def _evidence(facts: SearchFacts, conclusion: Conclusion | None = None) -> Evide
         values={point: [f"{value:g}" for value in values] for point, values in _values(facts).items()},
         restored=[overlays[name] for name in conclusion.culprits],
     )  # fmt: skip
-    below = display.View("", "")
-    for name in conclusion.culprits[:1]:
-        lines = "\n".join(overlays[name].dockerfile_lines())
-        below += display.code(lines, title="After FROM in the Dockerfile, to stay on the new image")
-    below += display.code(text, title="Text for upstream")
+    below = display.code(text, title="Text for upstream")
+    if conclusion.culprits:
+        lines = "\n".join(overlays[conclusion.culprits[0]].dockerfile_lines())
+        below = display.code(lines, title="After FROM in the Dockerfile, to stay on the new image") + below
     for name in sorted({run.point.restored for run in facts.ledger.runs if run.outcome == "invalid"}):
         suspects.append(f"{name}: its old version did not take effect")
     return replace(

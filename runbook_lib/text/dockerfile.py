@@ -79,11 +79,9 @@ def instructions(text: str) -> Iterator[Instruction]:
         if continuation := continues.search(body):
             joined += body[: continuation.start()]
             continue
-        joined += body
-        if joined.strip():
-            instruction = Instruction(joined, tuple(pieces))
-            yield instruction
-            _skip_heredocs(instruction, lines)
+        instruction = Instruction(joined + body, tuple(pieces))
+        yield instruction
+        _skip_heredocs(instruction, lines)
         joined, pieces = "", []
     if joined.strip():
         yield Instruction(joined, tuple(pieces))
