@@ -1,4 +1,4 @@
-"""Requests to a service that answers in JSON: GitHub or GitLab, as one token sees it."""
+"""Requests to a service that answers in JSON: GitHub, GitLab or a registry, as one account sees it."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -21,12 +21,13 @@ Query = Mapping[str, str | int | None]
 
 
 class Api:
-    """The API at ``url``, about one repository or project ``name``.  For use by one thread.
+    """The API at ``url``, about one repository or project ``name``.
 
     ``action`` describes a request: it completes "Could not …".  A request that changes something is never sent twice:
-    its reply may have been lost, so callers check first.  No redirect is followed: a POST may become a GET, and a
-    moved repository would be noticed only at the first change.  ``variable`` has the URL, ``moved`` is the advice after
-    a redirect.  The headers ``secret`` go only to the origin of ``url``, and the token is in no message.
+    its reply may have been lost, so callers check first.  Forges' redirects are not followed: a POST may become a GET,
+    and a moved repository would be noticed only at the first change.  ``variable`` has the URL, ``moved`` is the advice
+    after a redirect, ``retry`` that after a failure to read.  The headers ``secret`` go only to the origin of ``url``,
+    and the token is in no message.
     """
 
     variable: str

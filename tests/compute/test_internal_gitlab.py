@@ -65,7 +65,6 @@ def test_the_host_of_an_address_has_no_port(url):
 @pytest.mark.parametrize(
     ("url", "repository", "image_type", "says"),
     [
-        (None, MEGATRON_LM, "dev", "no remote 'gitlab'"),
         ("git@gitlab.example.com:x/y", MEGATRON_LM, "lts", "dev lane only"),
         ("git@gitlab.example.com:x/y", MEGATRON_BRIDGE, "dev", "not for NVIDIA-NeMo/Megatron-Bridge"),
         ("/srv/git/megatron-lm.git", MEGATRON_LM, "dev", "has no host such as"),
