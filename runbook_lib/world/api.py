@@ -71,12 +71,12 @@ class Api:
         return self._build(action, self._request(action, method, path, content, query), build)
 
     def _list(
-        self, action: str, path: str, build: Callable[[Any], T], key: str = "", query: Query | None = None
+        self, action: str, path: str, build: Callable[[Any], T | None], key: str = "", query: Query | None = None
     ) -> tuple[T, ...]:
-        """Return all items of all pages, built; ``key`` is the name of the list in a page."""
+        """Return all items of all pages that ``build`` makes something of; ``key`` names the list in a page."""
 
         def listed(page: Any) -> list[T]:
-            return [build(item) for item in items_of(page, key)]
+            return [built for built in map(build, items_of(page, key)) if built is not None]
 
         items: list[T] = []
         problem, received, end = self._problem(action), 0, time.monotonic() + LONGEST_LISTING

@@ -28,7 +28,7 @@ _INDEXES = (f"{_OCI}.index.v1+json", f"{_DOCKER}.manifest.list.v2+json")
 _MANIFESTS = (f"{_OCI}.manifest.v1+json", f"{_DOCKER}.manifest.v2+json")
 _ACCEPT = {"Accept": ", ".join((*_INDEXES, *_MANIFESTS, "application/json"))}
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
-_MEMBERS, _TAGS = 50, 100_000  # more platforms and tags than any real image has
+_MEMBERS, _TAGS, _PAGES = 50, 100_000, 100  # more platforms, tags and pages of tags than any real image has
 _LISTING = 60.0  # seconds for all pages of tags
 _HUB = "registry-1.docker.io"  # the host of Docker's own registry, docker.io
 
@@ -98,14 +98,14 @@ class OciRegistry(Api):
 
     def tags(self) -> list[str]:
         action, path, tags, end = "list the tags", "/tags/list?n=1000", list[str](), time.monotonic() + _LISTING
-        while True:
+        for _ in range(_PAGES):
             try:
                 reply = self._request(action, "GET", path)
             except _Missing:
                 return []
             tags += self._build(action, reply, _tags_of)
             if len(tags) > _TAGS:
-                raise CannotTell(f"The list of tags of {self.name} has more than {_TAGS} entries.")
+                break
             if not (following := reply.links.get("next", {}).get("url", "")):
                 return tags
             if time.monotonic() > end:
@@ -114,6 +114,7 @@ class OciRegistry(Api):
                     "Try again later."
                 )
             path = f"/tags/list?{join(reply.url, following).query.decode()}"  # at home, wherever the link leads
+        raise CannotTell(f"The list of tags of {self.name} has more than {_TAGS} entries or {_PAGES} pages.")
 
     def _manifest(self, reference: str) -> tuple[_Manifest, str]:
         """Return the manifest or index of a tag or a digest, with its digest.  Raises _Missing."""

@@ -136,7 +136,7 @@ def test_pins_that_disagree_need_a_person(place: Watched) -> None:
 def test_what_cannot_be_told_is_said(place: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNBOOK_REGISTRY", "http://127.0.0.1:9")
     result = place.watch()
-    assert (result.state, result.exit_status, "could not be read" in result.sentence) == ("cannot tell", 2, True)
+    assert (result.state, result.exit_status, "gave no usable answer" in result.sentence) == ("cannot tell", 2, True)
 
 
 def test_a_preview_without_a_token_says_what_it_does_not_know(place: Watched, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,8 +176,7 @@ class GitHub(Api):
         return self._ask(f"read pull request #{number}", f"/pulls/{number}", Pull.of)
 
     def labellings(self, number: int) -> tuple[LabelEvent, ...]:
-        events = self._list(f"read the events of #{number}", f"/issues/{number}/events", LabelEvent.of)
-        return tuple(event for event in events if event is not None)
+        return self._list(f"read the events of #{number}", f"/issues/{number}/events", LabelEvent.of)
 
     def comments(self, number: int) -> tuple[Comment, ...]:
         return self._list(f"read the comments of #{number}", f"/issues/{number}/comments", Comment.of)
@@ -278,7 +277,7 @@ class GitHub(Api):
     def list_issues(self, creator: str = "") -> tuple[Issue, ...]:
         query = {"state": "open", "creator": creator or None}
         issues = self._list("list the issues", "/issues", _unless_pull, query=query)
-        return tuple(sorted((issue for issue in issues if issue), key=lambda issue: issue.number))
+        return tuple(sorted(issues, key=lambda issue: issue.number))
 
     def issue(self, number: int) -> Issue:
         return self._ask(f"read issue #{number}", f"/issues/{number}", Issue.of)

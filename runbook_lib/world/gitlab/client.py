@@ -54,8 +54,7 @@ class GitLab(Api):
             return None if data.get("source") == "parent_pipeline" else Pipeline.of(data)
 
         query = {"sha": sha, "order_by": "id", "sort": "desc"}
-        found = self._list(f"list the pipelines of {sha[:10]}", "/pipelines", build, query=query)
-        return tuple(filter(None, found))
+        return self._list(f"list the pipelines of {sha[:10]}", "/pipelines", build, query=query)
 
     def variables(self, pipeline: int) -> dict[str, str]:
         action, path = f"read the variables of pipeline {pipeline}", f"/pipelines/{pipeline}/variables"
@@ -63,7 +62,7 @@ class GitLab(Api):
 
     def bridges(self, pipeline: int) -> tuple[Bridge, ...]:
         action = f"list the bridges of pipeline {pipeline}"
-        return tuple(filter(None, self._list(action, f"/pipelines/{pipeline}/bridges", Bridge.of)))
+        return self._list(action, f"/pipelines/{pipeline}/bridges", Bridge.of)
 
     def jobs(self, pipeline: int) -> tuple[PipelineJob, ...]:
         return self._list(f"list the jobs of pipeline {pipeline}", f"/pipelines/{pipeline}/jobs", PipelineJob.of)
