@@ -24,7 +24,7 @@ from runbook_lib.text.recipes.file_names import has_values
 from runbook_lib.world.bump_branch import BumpBranch, PullRequestState, read_progress
 from runbook_lib.world.github.ci_status import BAD_JOB, WORKFLOW, branch_of, labels_at, platform_of, pull_of
 from runbook_lib.world.github.models import Artifact, WorkflowJob, WorkflowRun
-from runbook_lib.world.gitlab.models import UNDER_WAY, Bridge, Pipeline, PipelineJob
+from runbook_lib.world.gitlab.models import UNDER_WAY, Pipeline
 from runbook_lib.world.ports import Forge, SecondCi
 
 _GITHUB: dict[str, TestState] = {
@@ -281,7 +281,11 @@ def of_gitlab(gitlab: SecondCi, pipeline: Pipeline, image_type: ImageType) -> Go
             continue
         for job in gitlab.jobs(bridge.pipeline):
             if _NAME.fullmatch(job.stage) and _NAME.fullmatch(job.name):
-                test = _of_gitlab_job(job, bridge)
+                test_name = f"{job.stage}/{job.name}"
+                state = _GITLAB.get(job.status, "unfinished")
+                if state == "failed" and "timeout" in job.reason:
+                    state = "timed out"
+                test = FunctionalTestJob(job.id, test_name, job.stage, job.name, state, platform=bridge.platform)
                 tests.append(test)
                 if job.size or job.expired:
                     upload = Artifact(job.id, f"artifacts of job {job.id}", job.size, job.expired)
@@ -338,13 +342,6 @@ def _no_test_ran(failed: Iterable[str]) -> str:
     if unit_tests := [name for name in names if name.startswith("tests/")]:
         return f"No functional test ran, because unit tests failed ({', '.join(unit_tests[:5])}). Fix them first."
     return f"No functional test ran; these jobs failed: {', '.join(names[:5]) or 'none'}."
-
-
-def _of_gitlab_job(job: PipelineJob, bridge: Bridge) -> FunctionalTestJob:
-    state = _GITLAB.get(job.status, "unfinished")
-    if state == "failed" and "timeout" in job.reason:
-        state = "timed out"
-    return FunctionalTestJob(job.id, f"{job.stage}/{job.name}", job.stage, job.name, state, platform=bridge.platform)
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ class GoldenStep:
             waiting=_waiting(facts, bump),
             checks=(_check_complete(facts),),
             evidence=_evidence(facts, bump, drawings),
-            round=_round(facts, bump),
+            round=Round(facts.undecided(), bool(facts.edits)) if bump.tag and not facts.ci_run.older else None,
         )
 
 
@@ -90,13 +90,6 @@ def _conditions(values: GoldenComparison, bump: Bump) -> tuple[Condition[World],
         section = marked(text(values), bump, "golden-values")
         conditions.append(Described(PullKey(state.head_name, pull.base_ref), section, "golden-values"))
     return tuple(conditions)
-
-
-def _round(values: GoldenComparison, bump: Bump) -> Round | None:
-    """Return what is left of the run; None if the branch is not a bump's, or the run not the newest."""
-    if not bump.tag or values.ci_run.older:
-        return None
-    return Round(values.undecided(), bool(values.edits))
 
 
 def _done(values: GoldenComparison) -> Outcome:

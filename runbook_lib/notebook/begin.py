@@ -128,7 +128,8 @@ def _show_form(notebook: str, parameters: Mapping[str, object]) -> None:
 
 def end_run(record: Recorder) -> None:
     """Close the record.  Raises Refused for a plan that was computed again, and is not the one that was shown."""
-    if os.environ.get(session.SHOWN, record.fingerprint) != record.fingerprint:
+    planned = run_file.fingerprint(record.run)
+    if os.environ.get(session.SHOWN, planned) != planned:
         raise Refused(_CHANGED)
     recording.end(record)
     if record.folder and not os.environ.get(recording.ENGINE):

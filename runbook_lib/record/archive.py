@@ -19,7 +19,6 @@ from runbook_lib.record.run_file import (
     DECISIONS,
     EXECUTED,
     INDEX,
-    REPORT,
     RUN,
     Identity,
 )
@@ -234,10 +233,5 @@ def inputs_of(bump: Path | None, notebook: str = "") -> Iterator[Mapping[str, An
 def write_index(root: Path) -> None:
     """Write the page with all runs of the archive, the newest first.  Raises RunbookError."""
     with locked(RecordStore(root).folder / _LOCK):  # otherwise a slower writer could replace a newer page
-        rows = {}
-        for folder, records in read_all(root).items():
-            pages = [folder / run["id"] / REPORT for run in records.readable]
-            places = [(page if page.is_file() else page.with_name(RUN)).relative_to(root) for page in pages]
-            runs = list(zip(places, records.readable, strict=True))
-            rows[" / ".join(folder.relative_to(root).parts)] = runs[::-1]
-        report.write_index(root / INDEX, rows)
+        runs = {folder: records.readable[::-1] for folder, records in read_all(root).items()}
+        report.write_index(root / INDEX, runs)

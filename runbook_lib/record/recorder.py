@@ -68,11 +68,6 @@ class Recorder:
         """The step that has begun; before the first one the run."""
         return self.steps[-1] if self.steps else self.run
 
-    @property
-    def fingerprint(self) -> str:
-        """The fingerprint of the plan so far."""
-        return run_file.fingerprint(self.run)
-
     def begin_step(self, name: str, round: int = 1) -> None:
         """Begin a step of the run, unless it is the current one: what follows belongs to it."""
         if (name, round) != (self.step.get("name"), self.step.get("round")):

@@ -17,7 +17,7 @@ from runbook_lib import display
 from runbook_lib.display import View
 from runbook_lib.model import Next
 from runbook_lib.record import run_file
-from runbook_lib.record.run_file import EXECUTED, REPORT
+from runbook_lib.record.run_file import EXECUTED, REPORT, RUN
 from runbook_lib.text.lists import shorten
 from runbook_lib.text.sanitize import clean_html, visible
 from runbook_lib.world import commands
@@ -209,15 +209,18 @@ def shown(output: Mapping[str, Any]) -> str:
     return f"<pre{kind}>{html.escape(text[:_LONGEST_OUTPUT] + more)}</pre>"
 
 
-def write_index(file: Path, bumps: Mapping[str, Sequence[tuple[Path, Mapping[str, Any]]]]) -> None:
-    """Write the page with the runs of each bump by its name, the newest first, each with the address of its report."""
+def write_index(file: Path, bumps: Mapping[Path, Sequence[Mapping[str, Any]]]) -> None:
+    """Write the page with the runs of each bump by its folder, the newest first, each with a link to its report."""
     body = "<h1>Base image bumps</h1>\n"
     for bump, runs in bumps.items():
-        body += f"<h2>{html.escape(bump)}</h2>\n<ul>\n"
-        for report, run in runs:
+        folder = bump.relative_to(file.parent)
+        body += f"<h2>{html.escape(' / '.join(folder.parts))}</h2>\n<ul>\n"
+        for run in runs:
+            file_name = REPORT if (bump / run["id"] / REPORT).is_file() else RUN
+            address = quote((folder / run["id"] / file_name).as_posix())
             sentence = shorten(run["outcome"]["sentence"] or "no result yet", _LONGEST_ROW)
             name = f"{html.escape(run['started'][:16].replace('T', ' '))} {html.escape(run['notebook']['name'])}"
-            body += f'<li><a href="{quote(report.as_posix())}">{name}</a>: {html.escape(display.mark(run["state"]))}. '
+            body += f'<li><a href="{address}">{name}</a>: {html.escape(display.mark(run["state"]))}. '
             body += f"{display.linked(sentence)}</li>\n"
         body += "</ul>\n"
     write(file, page("Base image bumps", body))

@@ -82,7 +82,11 @@ def test_a_notebook_that_cannot_be_read_leaves_the_summary(tmp_path: Path) -> No
 
 
 def test_the_index_links_the_reports_of_all_runs(tmp_path: Path) -> None:
-    report.write_index(tmp_path / "index.html", {"o-r / main": [(Path("o-r/a b/report.html"), RUN)]})
+    (tmp_path / "o-r/a b").mkdir(parents=True)
+    (tmp_path / "o-r/a b/report.html").touch()
+    report.write_index(tmp_path / "index.html", {tmp_path / "o-r": [RUN | {"id": "a b"}, RUN | {"id": "c"}]})
     found = (tmp_path / "index.html").read_text()
-    assert [it["href"] for tag, it in elements(found) if tag == "a"] == ["o-r/a%20b/report.html"]
+    assert [it["href"] for tag, it in elements(found) if tag == "a"] == [
+        "o-r/a%20b/report.html", "o-r/c/run.json",
+    ]  # fmt: skip
     assert "2026-04-01 00:00 bump: … waiting. Waiting for CI." in words(found)
