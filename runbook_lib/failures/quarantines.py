@@ -9,13 +9,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Literal
 
 from runbook_lib import display
 from runbook_lib.decisions import Decision
 from runbook_lib.errors import Refused
 from runbook_lib.failures.tracking_issue import review_date
-from runbook_lib.model import Check, Effect, Evidence
+from runbook_lib.model import Check, Effect
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import LaunchScripts
 from runbook_lib.text import edits
@@ -26,13 +25,15 @@ from runbook_lib.text.recipes import rows as recipes
 from runbook_lib.text.recipes.quarantine import BROKEN, COMMENT, comment_above, gating_scopes
 from runbook_lib.text.recipes.rows import RecipeRow, Target, resolve, target_of
 from runbook_lib.world.bump_branch import BumpBranch
-from runbook_lib.world.conditions.commits import BranchTip, Committed
+from runbook_lib.world.conditions.commits import BranchTip, CommitKind, Committed
 from runbook_lib.world.conditions.forge import IssueFiled
 from runbook_lib.world.github.models import Issue
 from runbook_lib.world.ports import World
 
 UNIT_TESTS = "tests/unit_tests"
 _UNIT_TEST = re.compile(rf"{UNIT_TESTS}/[\w./-]{{1,300}}\.py")
+#: What the commit of a change makes true.
+_CHANGED = "the named tests are changed"
 #: The comment above a unit test, and the test's name.
 _UNIT = re.compile(rf"{COMMENT.pattern}(?:\n[ \t]*@[^\n]*){{1,50}}?\n[ \t]*(?:async )?(?:def|class) (?P<name>\w+)")
 
@@ -266,19 +267,17 @@ class QuarantineCommitted:
 
     def holds(self, world: World) -> Check:
         """Compare the recipes on the branch with the change, with the issues that are open now."""
-        name, issues = "the named tests are changed", self._issues(world)
+        issues = self._issues(world)
         if untracked := self._untracked(issues):
-            return Check(name, "failed", f"No issue tracks {untracked} yet.")
+            return Check(_CHANGED, "failed", f"No issue tracks {untracked} yet.")
         committed = self._committed(issues)
         check = committed.holds(world)
         if check.status != "passed":
-            return replace(check, name=name)
+            return check
         tests = [f"{target}: #{issue.number}" for target, issue in issues.items()]
         tests += [f"{target} runs again" for target in self.change.reenabled]
-        quarantined = [_named(test) | {"issue": issue.number, "url": issue.url} for test, issue in issues.items()]
-        decided = {"quarantined": quarantined, "reenabled": list(map(_named, self.change.reenabled))}
-        evidence = Evidence({**check.evidence.inputs, **decided}, diff=edits.diff(committed.edits))
-        return Check(name, "passed", f"{check.detail} {', '.join(tests)}.", evidence=evidence)
+        evidence = replace(check.evidence, diff=edits.diff(committed.edits))
+        return replace(check, detail=f"{check.detail} {', '.join(tests)}.", evidence=evidence)
 
     def make_true(self, world: World) -> Sequence[Effect]:
         """Commit.  Raises Refused for a test without an issue, and if the branch or a recipe has changed."""
@@ -297,8 +296,8 @@ class QuarantineCommitted:
     def _committed(self, issues: Mapping[Target, Issue]) -> Committed:
         numbers = {target: issue.number for target, issue in issues.items()}
         message = commit_message(self.title, numbers, self.change.reenabled)
-        kind: Literal["quarantine", "reenable"] = "quarantine" if issues else "reenable"
-        return Committed(self.tip, self.change.edits_with(numbers), message, kind=kind)
+        kind: CommitKind = "quarantine" if issues else "reenable"
+        return Committed(self.tip, self.change.edits_with(numbers), message, _CHANGED, kind=kind)
 
 
 def commit_message(title: str, issues: Mapping[Target, int], reenabled: Sequence[Target]) -> str:
@@ -306,7 +305,3 @@ def commit_message(title: str, issues: Mapping[Target, int], reenabled: Sequence
     lines = [f"- {unlinked(f'{test}: {test.reason}')} (#{number})" for test, number in issues.items()]
     lines += [f"- {unlinked(f'{test} is re-enabled: {test.reason}'.removesuffix(': '))}" for test in reenabled]
     return "\n".join([title, "", *lines])
-
-
-def _named(test: Target) -> dict[str, object]:
-    return {"test": test.subject, "reason": test.reason}
