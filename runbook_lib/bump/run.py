@@ -142,7 +142,10 @@ def _conclude(step: Recorder, plan: Plan[World], results: Sequence[Result]) -> N
             return
         waiting = Outcome(f"waiting for publish, which {actions}", Next.again(mode="publish"))
     if first and first.state == "waits":
-        waiting = _waiting(first)
+        check = first.check
+        waiting = Outcome(check.detail, check.next, check.for_ci)
+        if not check.next:
+            waiting = Outcome(f"waiting to {first.condition.sentence}", Next(check.detail))
     if step.step["state"] == "waiting":
         return
     told = step.step["outcome"]["sentence"]
@@ -154,13 +157,6 @@ def _conclude(step: Recorder, plan: Plan[World], results: Sequence[Result]) -> N
         step.conclude("waiting", waiting)
     elif waiting and not told:
         step.preview(waiting.sentence, waiting.next)
-
-
-def _waiting(result: Result) -> Outcome:
-    """Return for what a condition waits."""
-    if result.check.next:
-        return Outcome(result.check.detail, result.check.next, result.check.for_ci)
-    return Outcome(f"waiting to {result.condition.sentence}", Next(result.check.detail))
 
 
 #: The maximum rounds of CI in one run: each responds to something new, or is the last.

@@ -71,9 +71,12 @@ class RunCi:
             waiting = f"waiting for the pull request: {reason}"
             return CiFacts(state, obstacle=Outcome(waiting, Next.run(notebooks.OPEN_PR, mode="publish")))
         obstacle = find_obstacle(state, state.pull, state.github, world.records)
-        if obstacle is None and state.refused and (refused := _count_refused(branch)) >= _MAX_REFUSED:
-            waiting = f"waiting for a maintainer: {refused} commits in #{state.pull.number} could not be deployed"
-            obstacle = Outcome(waiting, Next(f"Ask a maintainer what prevents the deployment: {state.pull.url}"))
+        if obstacle is None and state.refused:
+            trees = [commit.tree for commit in list_commits(branch.checkout, branch.base_commit, branch.start)]
+            refused = 1 + sum(tree == previous for previous, tree in pairwise(trees))  # each replaced a refused one
+            if refused >= _MAX_REFUSED:
+                waiting = f"waiting for a maintainer: {refused} commits in #{state.pull.number} could not be deployed"
+                obstacle = Outcome(waiting, Next(f"Ask a maintainer what prevents the deployment: {state.pull.url}"))
         return CiFacts(state, obstacle=obstacle)
 
     def plan(self, facts: CiFacts, bump: Bump) -> Plan[World]:
@@ -150,12 +153,6 @@ def _evidence(progress: CiStatus) -> Evidence:
         links={"CI run": run.url},
         tables={"jobs": display.rows(progress.jobs, **{column: column for column in columns})},
     )
-
-
-def _count_refused(branch: BumpBranch) -> int:
-    """Return the number of newest commits with the same tree: each but the first replaced a refused one."""
-    trees = [commit.tree for commit in list_commits(branch.checkout, branch.base_commit, branch.start)]
-    return sum(tree == previous for previous, tree in pairwise(trees)) + 1
 
 
 def find_obstacle(state: PullRequestState, pull: Pull, github: Forge, records: Path | None) -> Outcome | None:

@@ -141,12 +141,6 @@ def test_a_lost_answer_opens_no_second_pull_request(world: World) -> None:
     assert len(world.github().pulls(state="all")) == 1
 
 
-def test_a_base_at_the_tag_needs_no_pull_request(world: World) -> None:
-    made = world.open_pr(tag="26.02-py3")
-    assert (made.commit, made.pull, world.effects()) == (None, None, [])
-    assert "26.02-py3" in world.said("done")[0]["sentence"]
-
-
 def test_a_squashed_merge_is_not_proposed_again(world: World) -> None:
     world.open_pr()
     other = world.home / "squash"

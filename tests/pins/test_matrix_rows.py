@@ -22,10 +22,8 @@ def spliced(text: str, key: str, new: str) -> str:
     "text",
     [
         "",
-        "# nothing\n",
         "a: b\n",
         "- a\n- b\n",
-        "just text\n",
         "a:\n  parallel: 5\n",
         "a:\n  parallel: {matrix: 1}\n",
         "a:\n  parallel:\n    matrix:\n",
