@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 FOLDER = "runbooks"
 
 
-def papermill(notebook: str, parameters: Mapping[str, object] | None = None) -> str:
+def papermill(notebook: str, parameters: Mapping[str, object]) -> str:
     """Return the command that runs a notebook with these parameters, ready to paste in the root of a clone.
 
     For an installed package the command works in any folder.  Text is passed with ``-r``, which does not convert
@@ -25,7 +25,7 @@ def papermill(notebook: str, parameters: Mapping[str, object] | None = None) -> 
     words = ["environment/run", "papermill", f"{FOLDER}/{notebook}.ipynb"]
     if provenance.IS_INSTALLED:
         words = ["runbook", "run", notebook]
-    for name, value in (parameters or {}).items():
+    for name, value in parameters.items():
         if value not in ("", None):
             words += ["-r" if isinstance(value, str) else "-p", name, str(value)]
     return shlex.join(words)

@@ -1,4 +1,4 @@
-"""The process and the people of a run."""
+"""The process and the people of a run, and the environment of programs that are run for the user."""
 
 import subprocess
 import sys
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from runbook_lib.world.machine import provenance
+from runbook_lib.world.machine.subprocess_lines import user_environment
 
 
 def test_distinguishes_a_process_from_a_later_one_with_the_same_id() -> None:
@@ -32,3 +33,11 @@ def test_a_ci_run_names_its_actor(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert provenance.who({})["ci"] is None
     monkeypatch.chdir(tmp_path)
     assert provenance.who({})["git"] == "Ada Tester <ada@example.org>"
+
+
+def test_this_programs_own_environment_is_left_out() -> None:
+    venv = sys.prefix
+    own = user_environment({"VIRTUAL_ENV": venv, "PATH": f"{venv}/bin:/usr/bin", "PYTHONNOUSERSITE": "1", "A": "b"})
+    assert own == {"PATH": "/usr/bin", "A": "b"}
+    other = {"VIRTUAL_ENV": "/opt/venv", "PATH": "/opt/venv/bin:/usr/bin"}
+    assert user_environment(other) == other
