@@ -22,6 +22,9 @@ def test_a_rule_matches_its_fixture_and_not_the_other() -> None:
         assert rule["class"] in ADVICE, rule["id"]
         assert rule["source"].startswith("https://"), rule["id"]
         assert pattern in patterns.possible_rules(rule["match"].encode()), rule["id"]
+    assert len(BY_ID) == len(LINES)
+    for pattern in LINES:
+        assert set(pattern.consequence_of) <= {*ADVICE, "*"}
 
 
 #: What these lines say depends on lines before them, or is said better by another rule.
@@ -35,12 +38,6 @@ def test_the_line_of_a_rule_decides_the_class_of_a_log() -> None:
         assert found.retry == (found.kind in ("flaky infrastructure", "rate limit"))
         assert found.evidence, rule["id"]
         assert found.next, rule["id"]
-
-
-def test_ids_are_unique_and_consequences_name_classes() -> None:
-    assert len(BY_ID) == len(LINES)
-    for pattern in LINES:
-        assert set(pattern.consequence_of) <= {*ADVICE, "*"}
 
 
 @pytest.mark.parametrize(

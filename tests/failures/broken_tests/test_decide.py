@@ -41,7 +41,6 @@ HANG = "gpt3_mcore_te_tp4_pp1_long"
 MEMORY = "gpt3_moe_mcore_tp2_ep4_memory"
 BOTH = f"{HANG}@dgx_h100: it hangs; moe/{MEMORY}: out of memory"
 REVIEW = issue.review_date()
-TITLE = "test: mark broken tests for 26.04-py3"
 #: The decision on the golden values of the run.
 ACCEPTED = {"accept": f"{REGRESSION}: right", "confirm": "divergence"}
 
@@ -208,7 +207,7 @@ def test_the_decisions_of_a_round_go_in_one_push_with_an_issue_each(at: World) -
     filed = issues(at)[count:]
     assert [HANG in filed[0].title, MEMORY in filed[1].title] == [True, True]
     message = git(at.checkout.path, "log", "-1", "--format=%B")
-    assert message.startswith(f"{TITLE}\n")
+    assert message.startswith("test: mark broken tests for 26.04-py3\n")
     assert f"(#{filed[0].number})" in message
     diff = git(at.checkout.path, "show", "--format=", "--unified=0", "HEAD").splitlines()
     scope = "scope: [mr-broken, mr-github-broken]  # was: [mr, mr-github]"
