@@ -91,9 +91,10 @@ class Inputs:
         if job.kind != "functional" or not to_its_end or not self.tier.get("compares", True):
             return {}
         prefix = f"{file_names.FOLDER}/{job.test}/golden_values_dev_{job.platform}"
-        script = scripted("scenario")["causes"].get("drift" if LTS in self.labels else self.fates.get(job.test), {})
+        cause = "drift" if LTS in self.labels else self.fates.get(job.test, "")
+        how = job._replace(cause=cause).script.get("values", {})
         return {
-            path: values.remeasure(text, script.get("values", {}), f"{path} {self.image(self.files)}")
+            path: values.remeasure(text, how, f"{path} {self.image(self.files)}")
             for path, text in {**self.files, **self.base_files}.items() if path.startswith(prefix)
         }  # fmt: skip
 
@@ -142,8 +143,8 @@ def select(recipe_rows: Iterable[RecipeRow], scope: str, platform: str) -> list[
 
 def _ended(inputs: Inputs, job: Job, time_limit: float) -> Job:
     """Return a job with its conclusion."""
-    cause = inputs.fates.get(job.test, "")
-    script = scripted("scenario")["causes"].get(cause, {})
+    ended = job._replace(cause=inputs.fates.get(job.test, ""))
+    script = ended.script
     fails = "conclusion" in script
     if "unless" in script:
         path, word = script["unless"]
@@ -156,7 +157,7 @@ def _ended(inputs: Inputs, job: Job, time_limit: float) -> Job:
         )  # fmt: skip
     if not fails:
         return job
-    ended = job._replace(cause=cause or "drift", conclusion=script.get("conclusion", "failure"))
+    ended = ended._replace(cause=ended.cause or "drift", conclusion=script.get("conclusion", "failure"))
     return ended._replace(ends=time_limit) if ended.conclusion == "cancelled" else ended
 
 
