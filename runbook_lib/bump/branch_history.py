@@ -21,6 +21,8 @@ from runbook_lib.model import Check, Next, Outcome, Plan, Question
 from runbook_lib.record import archive
 from runbook_lib.text.edits import edited_paths, unapplied
 from runbook_lib.text.lists import capitalized, join_first
+from runbook_lib.text.recipes.file_names import has_values
+from runbook_lib.text.recipes.rows import FOLDER as RECIPES
 from runbook_lib.text.redact import Redactor
 from runbook_lib.text.sanitize import visible
 from runbook_lib.world.bump_branch import BumpBranch
@@ -58,7 +60,17 @@ def only_ci_answers(branch: BumpBranch, pushed: str, tip: str, records: Path | N
         return False
     recorded = read_records(records)
     waiting = [commit for commit in list_commits(checkout, pushed, tip) if len(commit.parents) == 1]
-    return bool(waiting) and all(recorded.get((each.parents[0], each.tree)) in _CI_ANSWERS for each in waiting)
+    return bool(waiting) and all(_is_ci_answer(branch, commit, recorded) for commit in waiting)
+
+
+def _is_ci_answer(branch: BumpBranch, commit: Commit, recorded: Recorded) -> bool:
+    """Judge a commit by its kind in the records; one that they do not have by the files that it changes."""
+    parent = commit.parents[0]
+    if kind := recorded.get((parent, commit.tree)):
+        return kind in _CI_ANSWERS
+    changes = tree_changes(branch.checkout, parent, commit.id)
+    is_pins = set(changes) <= set(branch.bump.repository.sites.paths)
+    return not is_pins and all(has_values(path) or path.startswith(f"{RECIPES}/") for path in changes)
 
 
 @dataclass(frozen=True)

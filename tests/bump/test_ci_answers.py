@@ -1,4 +1,4 @@
-"""What kind a commit is: the record says so; its files and its title never do."""
+"""What kind a commit is: the record says so, else its files do; its title never does."""
 
 import pytest
 from bumping import World, bump_to, git
@@ -7,18 +7,22 @@ from runbook_lib.bump import branch_history
 from runbook_lib.world.bump_branch import BumpBranch
 
 GOLDEN = "tests/functional_tests/test_cases/gpt/gpt3_mcore_te_tp1_pp1/golden_values_dev_dgx_h100.json"
+RECIPE = "tests/test_utils/recipes/h100/gpt.yaml"
 TITLE = "test: refresh golden values for 26.04-py3"
 
 
 @pytest.mark.parametrize(
     ("path", "title", "kind", "expected"),
     [
-        (GOLDEN, TITLE, "", False),
+        (GOLDEN, "anything", "", True),
+        (RECIPE, "anything", "", True),
+        ("docs/notes.md", TITLE, "", False),
+        ("docker/.ngc_version.dev", TITLE, "", False),
         (GOLDEN, TITLE, "pins", False),
         ("docs/notes.md", "anything", "refresh", True),
     ],
 )
-def test_a_commit_responds_to_ci_if_the_record_says_so(
+def test_a_commit_responds_to_ci_if_the_record_or_its_files_say_so(
     opened: World, path: str, title: str, kind: str, expected: bool
 ) -> None:
     git(opened.checkout.path, "switch", "-q", bump_to().branch)
