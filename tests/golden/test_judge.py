@@ -253,14 +253,7 @@ def test_routing_is_compared_for_the_kept_tokens_in_any_order():
 
 @pytest.mark.parametrize(
     ("steps", "missed", "passes"),
-    [
-        (1, 1, False),
-        (3, 1, False),
-        (50, 1, True),
-        (50, 2, False),
-        (300, 3, True),
-        (300, 4, False),
-    ],
+    [(1, 1, False), (3, 1, False), (50, 1, True), (50, 2, False), (300, 3, True), (300, 4, False)],
 )
 def test_one_step_in_a_hundred_may_miss(steps, missed, passes):
     old = dict.fromkeys(range(steps), 1.0)
