@@ -152,6 +152,7 @@ def test_a_run_continues_without_browser_and_kernel_until_it_is_cancelled(lab: L
     assert "1 bump in flight" in tab.text
     assert "running" in tab.text
     tab.part("progress").filter(has_text="04-run-ci").wait_for()  # the form follows it
+    assert not tab.page.evaluate("window.jupyterapp.shell.currentWidget.context.model.dirty")  # as the board changes
     tab.enabled("Cancel").click()
     assert "✗ interrupted" in tab.wait("result")
     assert [it["state"] for it in lab.records("bump")] == ["previewed", "interrupted"]
