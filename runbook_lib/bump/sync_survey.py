@@ -1,6 +1,7 @@
 """The agreement of all pins, in the work tree or on any number of refs, for ``runbook check`` and step 07."""
 
 import itertools
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -239,12 +240,13 @@ def _resolve(place: Path, refs: Sequence[str], notes: list[str]) -> list[tuple[s
             names[full] = (names.get(full, (ref,))[0], False)
     if not names:
         raise CannotTell("The refs exclude every branch.", "Name one to check.")
-    commits, resolved = blobs.commits(place, names), []
+    commits = blobs.commits(place, names)
+    resolved: dict[tuple[str, str], bool] = {}
     for full, (name, globbed) in names.items():
         if (commit := commits[full]) is None:
-            raise CannotTell(_missing(place, name))
-        resolved.append((name, commit, globbed))
-    return resolved
+            raise _missing(place, name)
+        resolved[name, commit] = globbed and resolved.get((name, commit), True)
+    return [(name, commit, globbed) for (name, commit), globbed in resolved.items()]
 
 
 def _matching(pattern: str, known: Sequence[str]) -> list[str]:
@@ -257,7 +259,10 @@ def _matching(pattern: str, known: Sequence[str]) -> list[str]:
     )
 
 
-def _missing(place: Path, ref: str) -> str:
+def _missing(place: Path, ref: str) -> CannotTell:
     hints = [full.split("/", 2)[2] for full in blobs.branches(place) if full.endswith(f"/{ref}")]
-    hint = f" Did you mean {' or '.join(hints[:3])}?" if ref and hints else " Fetch it first, or correct the name."
-    return f"{ref!r} is not a commit in {place}.{hint}"
+    if ref in hints:
+        fix = f"Fetch it, for example with: git -C {shlex.quote(str(place))} fetch --refetch"
+        return CannotTell(f"The commit of branch {ref!r} is missing in {place}.", fix)
+    hint = f"Did you mean {' or '.join(hints[:3])}?" if ref and hints else "Fetch it first, or correct the name."
+    return CannotTell(f"{ref!r} is not a commit in {place}.", hint)

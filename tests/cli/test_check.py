@@ -252,7 +252,7 @@ def test_json_has_everything_in_the_table(branches, check):
 
 @pytest.mark.parametrize("unbuffered", [{}, {"PYTHONUNBUFFERED": "1"}])
 def test_a_reader_that_has_seen_enough_gets_no_traceback(clone, unbuffered):
-    command = [sys.executable, "-m", "runbook_lib", "check", str(clone)]
+    command = [sys.executable, "-m", "runbook_lib.cli", "check", str(clone)]
     # Whether output is buffered decides where the closed pipe is noticed.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"} | unbuffered
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:

@@ -118,7 +118,7 @@ def inside(checkout: Path) -> Path:
         (("runbook", "check", "."), (0, 1, 2)),
         (("runbook", "--version"), (0,)),
         (("python", "-m", "runbook_lib.notebook.papermill", "--version"), (0,)),
-        (("python3", "-m", "runbook_lib", "--version"), (0,)),
+        (("python3", "-m", "runbook_lib.cli", "--version"), (0,)),
         (("python", "-c", "import yaml, runbook_lib, IPython, matplotlib"), (0,)),
         (("python", "-"), (0,)),
         (("papermill", "--version"), (0,)),

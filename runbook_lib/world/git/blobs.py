@@ -76,7 +76,8 @@ def entries(place: Path, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, s
     """Return what is at each path of a commit or tree, ``(ref, path)``, or at the part of it that is no folder.
 
     The trees are walked, since git itself returns the text of a link as if it were a file's, and calls a file absent
-    whose object is missing.  Raises CannotTell for a folder whose object is missing.
+    whose object is missing.  A ref without a commit has no files.  Raises CannotTell for a folder whose object is
+    missing, and for a commit's ID if the commit or its files are.
     """
     found: dict[tuple[str, str], Entry | None] = dict.fromkeys(wanted)
     folders = {pair: f"{pair[0]}^{{tree}}" for pair in found if pair[0]}
@@ -86,7 +87,7 @@ def entries(place: Path, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, s
         deeper = {}
         for pair, name in folders.items():
             parts = pair[1].split("/")
-            if name not in trees and depth:
+            if name not in trees and (depth or _COMMIT.fullmatch(pair[0])):
                 raise _missing(place, *pair)
             mode, identity = trees.get(name, {}).get(parts[depth], ("", ""))
             if mode == FOLDER and depth + 1 < len(parts):

@@ -34,6 +34,14 @@ def test_a_file_whose_object_is_missing_is_not_called_absent(clone, missing):
         blobs.read_files(clone, [("main", "none"), ("main", "docker/one")])
 
 
+@pytest.mark.parametrize("missing", ["main", "main^{tree}"])
+def test_a_commit_whose_objects_are_missing_has_no_absent_files(clone, missing):
+    commit, identity = git(clone, "rev-parse", "main"), git(clone, "rev-parse", missing)
+    (clone / ".git" / "objects" / identity[:2] / identity[2:]).unlink()
+    with pytest.raises(CannotTell, match="its object is missing"):
+        blobs.read_files(clone, [(commit, "docker/one")])
+
+
 @pytest.mark.parametrize(
     ("ref", "path"),
     [
