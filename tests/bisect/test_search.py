@@ -18,6 +18,8 @@ from runbook_lib.bisect.search import Conclusion, Point, Problem, Trial, advance
 TAGS = ("26.01-py3", "26.02-py3", "26.04-py3")
 COMPONENTS = ("nccl", "cublas", "cudnn")
 PROBLEM = Problem(TAGS, dict.fromkeys(TAGS, COMPONENTS))
+MANY = [f"package-{number}" for number in range(30)]
+EXIT_STATUS = {"good": {"mean": 0, "cv": 0}, "bad": {"modes": [[1, 0, 1]]}}
 
 
 def scenario(**changes: object) -> Scenario:
@@ -45,6 +47,7 @@ def test_it_begins_with_the_ends() -> None:
     [
         ({}, "culprit", ("cudnn",)),
         ({"culprits": ["nccl", "cudnn"]}, "culprit", ("nccl", "cudnn")),
+        ({"components": MANY, "culprits": [MANY[17]], "budget": 400, **EXIT_STATUS}, "culprit", (MANY[17],)),
         ({"culprits": []}, "not a single component", ()),
         ({"components": [], "culprits": []}, "tag only", ()),
         ({"higher_is_better": True}, "not reproduced", ()),
@@ -77,13 +80,6 @@ def test_components_whose_overlays_fail_are_suspects_and_given_up(
         ledger.append(run)
     assert Counter(run.point.restored for run in ledger if run.outcome == outcome) == dict.fromkeys(broken, runs)
     assert answer.verdict == verdict
-
-
-def test_the_ends_may_be_exit_statuses_and_the_components_many() -> None:
-    names = [f"package-{number}" for number in range(30)]
-    failing = {"good": {"mean": 0, "cv": 0}, "bad": {"modes": [[1, 0, 1]]}, "budget": 400}
-    conclusion, _ = search(scenario(**failing, components=names, culprits=[names[17]]), 1)
-    assert (conclusion.verdict, conclusion.culprits) == ("culprit", (names[17],))
 
 
 def test_lost_runs_are_paid_and_three_of_them_give_a_point_up() -> None:

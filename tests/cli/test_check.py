@@ -152,8 +152,11 @@ def test_a_branch_is_read_before_a_tag_of_its_name(branches, tmp_path, check):
     git(branches, "tag", "core_r0.9.0", "dev")
     status, out, _ = check(branches, "--ref", "dev")
     assert status == 1
-    assert "dev is a branch and a tag: the branch was read" in out
+    assert "dev is a branch and a tag: the branch was read. The tag is refs/tags/dev." in out
     assert check(branches, "--ref", "refs/tags/dev")[0] == 0
+    git(branches, "branch", "other/x", "refs/heads/dev")  # no branch x of a remote
+    git(branches, "tag", "x", "main")
+    assert check(branches, "--ref", "x")[0] == 0
     git(tmp_path, "clone", "-q", branches.as_uri(), "second")  # its branches are remote-tracking ones
     assert check(tmp_path / "second", "--ref", "dev")[0] == 1
     assert check(tmp_path / "second", "--ref", "main")[0] == 0

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from stand_ins import stand_in
 
 from runbook_lib.compute.command_run import explain
 from runbook_lib.compute.command_run import run_step as run
@@ -64,8 +65,7 @@ def test_the_failing_instruction_of_a_build_is_named(text: str, says: str, signs
 
 
 def test_of_a_build_the_instructions_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "docker").write_text(f"#!/bin/sh\nprintf '\\033[1m'\ncat <<'END'\n{DOCKER}END\nkill -9 $$\n")
-    (tmp_path / "docker").chmod(0o755)
+    stand_in(tmp_path, "docker", f"printf '\\033[1m'\ncat <<'END'\n{DOCKER}END\nkill -9 $$")
     output: list[str] = []
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     failure = run(BUILD, tmp_path, tmp_path / "log", output.append)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from stand_ins import stand_in
 
 from runbook_lib.compute import engine
 from runbook_lib.errors import CannotTell, RunbookError
@@ -15,11 +16,6 @@ DENIED = "permission denied while trying to connect to the Docker daemon socket 
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No program but those that stand in for it."""
     monkeypatch.setenv("PATH", str(tmp_path))
-
-
-def stand_in(folder: Path, name: str, script: str) -> None:
-    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
-    (folder / name).chmod(0o755)
 
 
 def says(text: str, status: int = 1) -> str:

@@ -15,6 +15,7 @@ import slurm_repository
 from clones import commit
 from slurm_cluster import Cluster, cluster
 from slurm_runs import CountingSlurm
+from stand_ins import stand_in
 from waiting import wait_until
 
 from runbook_lib.bump.run import carry_out
@@ -103,8 +104,7 @@ def world(real: Cluster, submitted: Submitted, tmp_path: Path) -> World:
 def alone(tmp_path: Path) -> World:
     """A world without a cluster, whose Slurm accepts any batch file."""
     for name in ("sbatch", "srun"):
-        (tmp_path / name).write_text("#!/bin/sh\necho --container-image\n")
-        (tmp_path / name).chmod(0o755)
+        stand_in(tmp_path, name, "echo --container-image")
     return World(tmp_path, {"PATH": f"{tmp_path}:/usr/bin:/bin"})
 
 
@@ -176,7 +176,7 @@ def test_what_the_cluster_rejects_is_refused_before_anything_is_submitted(
 
 
 def test_a_cluster_without_pyxis_is_refused(alone: World) -> None:
-    (alone.folder / "srun").write_text("#!/bin/sh\n")
+    stand_in(alone.folder, "srun", "")
     with pytest.raises(Refused, match="Pyxis is not installed"):
         alone.plan()
 

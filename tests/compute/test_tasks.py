@@ -18,9 +18,7 @@ from runbook_lib.compute.tasks import (
     TABLE,
     PythonProject,
     TaskPlan,
-    expand,
     make_step,
-    missing_submodules,
     plan_task,
     read_facts,
     split_words,
@@ -54,7 +52,6 @@ dev = ["pre-commit>=3.6", "ruff>=0.9.9"]
 test = ["pytest"]
 """
 State, Planner = Callable[[Path], object], Callable[..., TaskPlan]
-SUBMODULE = "3rdparty/Megatron-LM"
 LINTERS = "uv run --isolated --locked --only-group"
 LM, BRIDGE = MEGATRON_LM, MEGATRON_BRIDGE
 
@@ -78,20 +75,13 @@ def file(path: str, text: str | None = "") -> State:
 
 def not_initialized(clone: Path) -> None:
     """The submodule is listed, and its folder is empty."""
-    commit(clone, {".gitmodules": f'[submodule "m"]\n\tpath = {SUBMODULE}\n\turl = ../m\n'})
-    git(clone, "update-index", "--add", "--cacheinfo", f"160000,{git(clone, 'rev-parse', 'HEAD')},{SUBMODULE}")
-
-
-def test_the_path_of_a_submodule_may_have_a_space(tmp_path: Path) -> None:
-    git(tmp_path, "init", "--quiet")
-    commit(tmp_path, {".gitmodules": '[submodule "m"]\n\tpath = a b\n\turl = ../m\n'})
-    git(tmp_path, "update-index", "--add", "--cacheinfo", f"160000,{git(tmp_path, 'rev-parse', 'HEAD')},a b")
-    assert missing_submodules(Checkout.open(tmp_path)) == ("a b",)
+    commit(clone, {".gitmodules": '[submodule "m"]\n\tpath = a b\n\turl = ../m\n'})
+    git(clone, "update-index", "--add", "--cacheinfo", f"160000,{git(clone, 'rev-parse', 'HEAD')},a b")
 
 
 def on_dev(clone: Path) -> None:
     """The submodule has the commit that is pinned for dev."""
-    core = commit(clone / SUBMODULE, {"a": ""})
+    core = commit(clone / "3rdparty/Megatron-LM", {"a": ""})
     commit(clone, {".dev.commit": git(core, "rev-parse", "HEAD") + "\n"})
 
 
@@ -182,11 +172,6 @@ def test_every_step_of_the_table_is_complete(name: str) -> None:
                for each in row["steps"]) or name == "cache-folder"  # fmt: skip
 
 
-def test_a_value_is_one_word_and_a_tuple_is_as_many_as_it_has() -> None:
-    values = {"options": ("--optional", "dev"), "requirement": "x; {y} 'z", "none": ()}
-    assert expand("uv add {options} {none} {requirement}", values) == ("uv", "add", "--optional", "dev", "x; {y} 'z")
-
-
 # -- tasks of a project ------------------------------------------------------------------------------------------
 
 
@@ -202,7 +187,7 @@ def test_a_value_is_one_word_and_a_tuple_is_as_many_as_it_has() -> None:
         (LM, "install", (lts(OLDER),), ["uv sync --locked --extra mlm --extra dev --group test"]),
         (BRIDGE, "install", (), ["uv sync --locked --all-extras --all-groups"]),
         (BRIDGE, "install", (on_dev,), ["uv sync --all-extras --all-groups"]),
-        (BRIDGE, "lock", (not_initialized,), [f"git submodule update --init {SUBMODULE}", "uv lock"]),
+        (BRIDGE, "lock", (not_initialized,), ["git submodule update --init 'a b'", "uv lock"]),
         (LM, "add --optional dev humanize~=4.0", (), ["uv add --no-sync --optional dev 'humanize~=4.0'"]),
         (LM, "add --optional lts humanize", (lts(CORE),), ["uv add --no-sync --optional lts humanize"]),
         (LM, "conflict", (conflict("uv.lock", "a.py"),), ["git checkout origin/main -- uv.lock", "uv lock"]),

@@ -14,6 +14,7 @@ from pathlib import Path
 import hostile_folder
 import pytest
 from small_runbooks import notebook
+from stand_ins import stand_in
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = ROOT / "environment"
@@ -48,11 +49,6 @@ def install(checkout: Path) -> None:
     sources = (environment / "uv.txt", environment / "requirements.txt", checkout / "pyproject.toml")
     content = f"{checkout}\n" + "".join(source.read_text() for source in sources)
     (environment / ".venv/installed").write_text(content)
-
-
-def put(folder: Path, name: str, script: str) -> None:
-    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
-    (folder / name).chmod(0o755)
 
 
 def run(command: Path | str, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -108,7 +104,7 @@ def inside(checkout: Path) -> Path:
     programs = checkout / "environment/.venv/bin"
     (programs / "python").unlink()
     for name in ("python", "runbook", "jupyter"):
-        put(programs, name, f'exec "{sys.prefix}/bin/{name}" "$@"')
+        stand_in(programs, name, f'exec "{sys.prefix}/bin/{name}" "$@"')
     return checkout / "environment/run"
 
 
@@ -147,9 +143,9 @@ def test_nothing_is_run_or_imported_from_the_current_folder(
 
 def test_papermill_is_the_command_that_keeps_records(checkout: Path, tmp_path: Path) -> None:
     install(checkout)
-    put(checkout / "environment/.venv/bin", "papermill", "echo papermill itself")
+    stand_in(checkout / "environment/.venv/bin", "papermill", "echo papermill itself")
     (checkout / "environment/.venv/bin/python").unlink()
-    put(checkout / "environment/.venv/bin", "python", 'echo "$@"')
+    stand_in(checkout / "environment/.venv/bin", "python", 'echo "$@"')
     done = run(checkout / "environment/run", "papermill", "a b.ipynb", "-p", "tag", "26.04-py3", cwd=tmp_path)
     assert done.stdout == "-P -m runbook_lib.notebook.papermill a b.ipynb -p tag 26.04-py3\n"
 
@@ -182,7 +178,7 @@ OUTDATED: dict[str, Callable[[Path], Path]] = {
 @pytest.mark.parametrize("kind", OUTDATED)
 def test_an_outdated_environment_is_built_again(checkout: Path, tools: Path, kind: str) -> None:
     install(checkout)
-    put(tools, "python3", 'case $1$2 in -I-c) ;; *) echo "building" >&2; exit 125 ;; esac')
+    stand_in(tools, "python3", 'case $1$2 in -I-c) ;; *) echo "building" >&2; exit 125 ;; esac')
     place = OUTDATED[kind](checkout)
     done = run(place / "environment/run", "echo", "started", env={"PATH": str(tools)})
     assert (done.returncode, done.stdout, done.stderr) == (125, "", "building\n")
@@ -211,14 +207,14 @@ def test_the_newest_python_that_will_do_is_taken(
     checkout: Path, tools: Path, pythons: dict[str, str], said: str
 ) -> None:
     for name, script in pythons.items():
-        put(tools, name, script)
+        stand_in(tools, name, script)
     done = run(checkout / "environment/run", "true", env={"PATH": str(tools)})
     assert (done.returncode, said in done.stderr) == (125, True), done.stderr
     assert not (checkout / "environment/.venv").exists()
 
 
 def test_a_second_start_waits_for_the_first(checkout: Path, tools: Path) -> None:
-    put(tools, "python3", f'exec "{sys.executable}" "$@"')
+    stand_in(tools, "python3", f'exec "{sys.executable}" "$@"')
     with (checkout / "environment/.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         second = subprocess.Popen(
@@ -235,7 +231,7 @@ def test_a_second_start_waits_for_the_first(checkout: Path, tools: Path) -> None
 
 
 def test_a_checkout_that_cannot_be_written(checkout: Path, tools: Path) -> None:
-    put(tools, "python3", f'exec "{sys.executable}" "$@"')
+    stand_in(tools, "python3", f'exec "{sys.executable}" "$@"')
     (checkout / "environment/.lock").mkdir()
     done = run(checkout / "environment/run", "true", env={"PATH": str(tools)})
     assert done.returncode == 125

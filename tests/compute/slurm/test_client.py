@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from slurm_cluster import Cluster, cluster
 from slurm_runs import SITE, CountingSlurm, plan, run
+from stand_ins import stand_in
 from waiting import wait_until
 
 from runbook_lib.compute.slurm import jobs
@@ -68,8 +69,7 @@ def test_a_machine_without_slurm_is_reported(tmp_path: Path) -> None:
     ],
 )
 def test_a_machine_outside_a_cluster_is_reported(tmp_path: Path, said: str) -> None:
-    (tmp_path / "squeue").write_text(f"#!/bin/sh\necho '{said}' >&2; exit 1\n")
-    (tmp_path / "squeue").chmod(0o755)
+    stand_in(tmp_path, "squeue", f"echo '{said}' >&2; exit 1")
     with pytest.raises(
         RunbookError, match=r"no settings of a cluster on this machine .* on a login node of the cluster"
     ):
@@ -77,8 +77,7 @@ def test_a_machine_outside_a_cluster_is_reported(tmp_path: Path, said: str) -> N
 
 
 def test_a_token_that_is_not_passed_on_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "squeue").write_text('#!/bin/sh\necho "authentication failure${SLURM_JWT}" >&2; exit 1\n')
-    (tmp_path / "squeue").chmod(0o755)
+    stand_in(tmp_path, "squeue", 'echo "authentication failure${SLURM_JWT}" >&2; exit 1')
     for given, told in (({}, "failure."), ({"SLURM_JWT": "e30.e30.c2ln"}, "failure. SLURM_JWT is not passed on")):
         with pytest.raises(Refused) as error:
             Slurm({"PATH": f"{tmp_path}:/bin:/usr/bin", **given}).queue()
@@ -88,8 +87,7 @@ def test_a_token_that_is_not_passed_on_is_reported(tmp_path: Path) -> None:
 
 def test_secrets_and_variables_of_slurm_and_of_this_program_stay_behind(tmp_path: Path) -> None:
     """Jobs would see them, and Slurm's would override what was shown."""
-    (tmp_path / "squeue").write_text(f"#!/bin/sh\n/usr/bin/env >{tmp_path}/told\nexit 1\n")
-    (tmp_path / "squeue").chmod(0o755)
+    stand_in(tmp_path, "squeue", f"/usr/bin/env >{tmp_path}/told\nexit 1")
     kept = {"SLURM_CONF": "/c", "SLURM_CONF_SERVER": "h", "SLURMX": "1", "MY_SBATCH_X": "1"}
     lost = {f"{it}_X": "1" for it in ("SBATCH", "SLURM", "SCANCEL", "SQUEUE", "SINFO", "SACCT", "SRUN", "JPY")}
     lost |= {"GITHUB_TOKEN": "ghp_" + "a" * 36, "PROXY": "http://me:secret@proxy", "VIRTUAL_ENV": sys.prefix}
@@ -149,10 +147,7 @@ def test_a_test_ends_as_soon_as_its_values_are_complete(slurm: CountingSlurm, tm
 
 def test_a_controller_that_stays_away_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("squeue", "sbatch"):
-        (tmp_path / name).write_text(
-            "#!/bin/sh\necho 'Unable to contact slurm controller (connect failure)' >&2; exit 1\n"
-        )
-        (tmp_path / name).chmod(0o755)
+        stand_in(tmp_path, name, "echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1")
     slurm = Slurm({"PATH": f"{tmp_path}:/usr/bin:/bin"})
     planned = plan(tmp_path, {"a": "true"})
     job = planned[0]

@@ -77,22 +77,6 @@ def test_branches_are_listed_by_version_without_a_remotes_head(clone):
     ]
 
 
-def test_a_branch_goes_before_a_tag_of_its_name(clone):
-    assert blobs.branch_first(clone, "main") == ("main", "")
-    for name in ("main", "core_r0.9", "x"):
-        git(clone, "tag", name)
-    git(clone, "update-ref", "refs/heads/other/x", "HEAD")  # no branch x of a remote
-    assert blobs.branch_first(clone, "x") == ("x", "")
-    full, note = blobs.branch_first(clone, "main")
-    assert (full, "The tag is refs/tags/main." in note) == ("refs/heads/main", True)
-    for remote in ("origin", "fork"):
-        git(clone, "update-ref", f"refs/remotes/{remote}/x", "HEAD")
-        if remote == "origin":
-            assert blobs.branch_first(clone, "x")[0] == "refs/remotes/origin/x"
-    with pytest.raises(CannotTell, match="of several remotes: fork/x, origin/x"):
-        blobs.branch_first(clone, "x")
-
-
 def test_a_folder_without_a_repository_is_reported(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     with pytest.raises(CannotTell, match=r"`git cat-file --batch` failed in .*: fatal: not a git repository"):

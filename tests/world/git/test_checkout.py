@@ -7,24 +7,11 @@ from pathlib import Path
 
 import pytest
 from clones import git, state
+from stand_ins import stand_in
 from waiting import wait_until
 
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.world.git.checkout import Checkout, slug_of
-
-
-def test_open_finds_the_top_from_a_folder_below(checkout: Checkout) -> None:
-    (checkout.path / "below").mkdir()
-    assert Checkout.open(checkout.path / "below") == checkout
-
-
-@pytest.mark.parametrize(("make", "says"), [(False, "There is no folder"), (True, "not a git checkout")])
-def test_open_refuses_a_folder_that_is_not_a_checkout(tmp_path: Path, make: bool, says: str) -> None:
-    place = tmp_path / "elsewhere"
-    if make:
-        place.mkdir()
-    with pytest.raises(RunbookError, match=says):
-        Checkout.open(place)
 
 
 def test_a_bare_repository_is_read_and_not_edited(remote: Path) -> None:
@@ -122,17 +109,6 @@ def test_a_local_path_below_one_folder_names_no_repository() -> None:
         slug_of("n.git")
 
 
-@pytest.mark.parametrize("prepare", ["shallow", "detached"])
-def test_shallow_and_detached_clones_are_read(remote: Path, tmp_path: Path, prepare: str) -> None:
-    clone = tmp_path / prepare
-    depth = ["--depth=1"] if prepare == "shallow" else []
-    git(remote, "clone", "-q", *depth, f"file://{remote}", str(clone))
-    git(clone, "switch", "-q", "--detach")
-    checkout = Checkout.open(clone)
-    assert checkout.current_branch() is None
-    assert checkout.read(["pin"], "HEAD") == checkout.read(["pin"])
-
-
 def test_variables_of_a_git_hook_do_not_bind_us_to_its_index(
     checkout: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,9 +118,7 @@ def test_variables_of_a_git_hook_do_not_bind_us_to_its_index(
 
 
 def test_a_git_of_this_machine_comes_to_its_own_end_when_interrupted(checkout: Checkout) -> None:
-    hook = checkout.path / ".git/hooks/post-checkout"
-    hook.write_text("#!/bin/sh\ntouch begun\nsleep 0.2\ntouch done\n")
-    hook.chmod(0o755)
+    stand_in(checkout.path / ".git/hooks", "post-checkout", "touch begun\nsleep 0.2\ntouch done")
 
     def interrupt() -> None:
         wait_until((checkout.path / "begun").exists)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from clones import git
+from stand_ins import stand_in
 
 from runbook_lib.errors import Refused
 from runbook_lib.text.edits import Edit
@@ -57,9 +58,7 @@ def test_the_commit_has_exactly_the_planned_contents(clone: Checkout) -> None:
 
 def _hooks(place: Path) -> None:
     for name in ("pre-commit", "commit-msg", "prepare-commit-msg", "reference-transaction", "post-checkout"):
-        hook = place / ".git" / "hooks" / name
-        hook.write_text("#!/bin/sh\nexit 1\n")
-        hook.chmod(0o755)
+        stand_in(place / ".git/hooks", name, "exit 1")
 
 
 def _filter(place: Path) -> None:
@@ -162,10 +161,8 @@ def test_a_work_tree_that_cannot_follow_stops_the_commit(clone: Checkout) -> Non
 
 
 def test_it_is_signed_where_git_is_configured_to_sign(clone: Checkout, tmp_path: Path) -> None:
-    signer = tmp_path / "gpg"
-    signer.write_text("#!/bin/sh\ncat >/dev/null; echo '[GNUPG:] SIG_CREATED ' >&2; echo SIGNED\n")
-    signer.chmod(0o755)
-    git(clone.path, "config", "gpg.program", str(signer))
+    stand_in(tmp_path, "gpg", "cat >/dev/null; echo '[GNUPG:] SIG_CREATED ' >&2; echo SIGNED")
+    git(clone.path, "config", "gpg.program", str(tmp_path / "gpg"))
     assert "SIGNED" not in clone.git("cat-file", "commit", commit(clone))
     git(clone.path, "config", "commit.gpgSign", "true")
     assert "SIGNED" in clone.git("cat-file", "commit", commit(clone))

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from stand_ins import stand_in
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice.world import open_world
@@ -23,9 +24,7 @@ def pretend(folder: Path, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A git that says this of its version, and else is the one of this machine."""
     (folder / "bin").mkdir()
     real = next(it for it in os.environ["PATH"].split(":") if (Path(it) / "git").exists())
-    script = f'#!/bin/sh\n[ "$1" != --version ] || {{ echo "{says}"; exit; }}\nexec "{real}/git" "$@"\n'
-    (folder / "bin/git").write_text(script)
-    (folder / "bin/git").chmod(0o755)
+    stand_in(folder / "bin", "git", f'[ "$1" != --version ] || {{ echo "{says}"; exit; }}\nexec "{real}/git" "$@"')
     monkeypatch.setenv("PATH", f"{folder}/bin:{os.environ['PATH']}")
 
 

@@ -82,21 +82,6 @@ def test_the_pipelines_of_a_commit_are_those_without_a_parent(project: Project) 
     assert [found.id for found in client(project).pipelines(HEAD)] == [4, 2]
 
 
-# -- starting a pipeline ---------------------------------------------------------------------------------------------
-
-
-def test_a_pipeline_is_requested_once(project: Project) -> None:
-    project.replies["pipeline"] = STARTED
-    found = client(project).start("pull-request/x", {"BUILD": "yes"})
-    assert (found.id, found.ref) == (5, "pull-request/x")
-    assert project.posts == [{"ref": "pull-request/x", "variables": [{"key": "BUILD", "value": "yes"}]}]
-    for status in (500, 502, 503, 504):
-        project.statuses = [status]
-        with pytest.raises(Unreachable, match=f"HTTP {status}"):
-            client(project).start("pull-request/x", {})
-    assert len(project.posts) == 5
-
-
 # -- failures --------------------------------------------------------------------------------------------------------
 
 
