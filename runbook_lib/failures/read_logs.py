@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
+from zipfile import ZipInfo
 
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.failures import diagnose
@@ -26,7 +27,7 @@ from runbook_lib.failures.evidence import FailedJob, Failure, LogSummary
 from runbook_lib.failures.log_scanner import Scanner
 from runbook_lib.text.redact import Redactor
 from runbook_lib.world.transport import archives
-from runbook_lib.world.transport.archives import Archive, FileInParts, LocalFile, MissingFile
+from runbook_lib.world.transport.archives import Archive, FileInParts, MissingFile
 from runbook_lib.world.transport.parser import THREADS, Parser
 
 #: Seconds of the processor for the logs of all jobs: what has been read by then is used.
@@ -54,6 +55,21 @@ class JobLogs:
     artifact: FileInParts | None = None
     size: int = 0
     log: FileInParts | None = None
+
+
+@dataclass(frozen=True)
+class _LocalFile:
+    """A file on the disk, as a file in parts."""
+
+    path: Path
+
+    @property
+    def size(self) -> int:
+        return self.path.stat().st_size
+
+    def part(self, start: int, size: int) -> bytes:
+        with self.path.open("rb") as file:
+            return os.pread(file.fileno(), size, start)
 
 
 @dataclass(frozen=True)
@@ -127,7 +143,7 @@ def _diagnose_folder(asked: tuple[Path, FailedJob, Callable[[str], str]]) -> Fai
             files = sorted(filter(_is_log, path.rglob("*")))
             logs = [_file_log(file, file.relative_to(path).as_posix()) for file in files]
         elif path.suffix == ".zip":
-            logs = _archive_logs(Archive(LocalFile(path)))
+            logs = _archive_logs(Archive(_LocalFile(path)))
         else:
             logs = [_file_log(path, path.name)]
         if not logs:
@@ -192,12 +208,20 @@ def _archive_logs(archive: Archive) -> list[_Log]:
     for entry in archive.entries:
         if _is_log_name(entry.filename):
             stream = partial(archive.stream, entry, archives.FIRST)
-            logs.append(_Log.named(entry.filename, archives.modified(entry), stream))
+            logs.append(_Log.named(entry.filename, _modified(entry), stream))
     return logs
 
 
+def _modified(entry: ZipInfo) -> float:
+    """Return when a member was last changed, in seconds since the epoch; 0 for an impossible date."""
+    try:
+        return time.mktime((*entry.date_time, 0, 0, 0))
+    except (ValueError, OverflowError):
+        return 0.0
+
+
 def _file_log(path: Path, name: str) -> _Log:
-    return _Log.named(name, path.stat().st_mtime, partial(_stream, LocalFile(path), 0))
+    return _Log.named(name, path.stat().st_mtime, partial(_stream, _LocalFile(path), 0))
 
 
 def _is_log(path: Path) -> bool:

@@ -7,16 +7,13 @@ are for the parser alone.
 """
 
 import io
-import os
 import stat
 import struct
-import time
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from runbook_lib.errors import CannotTell, RunbookError
@@ -56,21 +53,6 @@ class Member:
     name: str
     data: bytes = b""
     problem: str = ""
-
-
-@dataclass(frozen=True)
-class LocalFile:
-    """A file on the disk, as a file in parts."""
-
-    path: Path
-
-    @property
-    def size(self) -> int:
-        return self.path.stat().st_size
-
-    def part(self, start: int, size: int) -> bytes:
-        with self.path.open("rb") as file:
-            return os.pread(file.fileno(), size, start)
 
 
 class _Window:
@@ -173,14 +155,6 @@ def is_safe(name: str) -> bool:
     """Return True if a member's name is relative, stays in its folder, and means the same on every system."""
     parts = name.split("/")
     return not ("\\" in name or ":" in name or "\0" in name or any(part in ("", ".", "..") for part in parts))
-
-
-def modified(entry: zipfile.ZipInfo) -> float:
-    """Return when a member was last changed, in seconds since the epoch; 0 for an impossible date."""
-    try:
-        return time.mktime((*entry.date_time, 0, 0, 0))
-    except (ValueError, OverflowError):
-        return 0.0
 
 
 def _ends_of_members(entries: list[zipfile.ZipInfo], start_of_directory: int) -> dict[int, int]:

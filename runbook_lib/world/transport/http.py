@@ -28,6 +28,7 @@ USER_AGENT = "base-image-runbook"
 _DEFAULTS = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "identity"}
 TIMEOUT = httpx.Timeout(30, connect=10)  # seconds without a byte
 DEADLINE, _SLOWEST = 60.0, 2**15  # seconds for a reply, and bytes per second, for which a long reply gets more seconds
+_TOO_SLOW = f"it did not finish its answer within {DEADLINE:g} s"
 PAUSES = (0.5, 2.0, 4.0)  # seconds before each further attempt to read
 _PATIENCE = 60.0  # seconds; if a server asks for a longer pause, the user has to retry
 _LARGEST_FILE = 8 * 2**30  # bytes of a file that a server without ranges may send
@@ -157,7 +158,7 @@ class Client:
                 if size > largest:
                     raise NoReply(f"it sent more than {largest} bytes, which were not read")
                 if time.monotonic() > end + size / _SLOWEST:
-                    raise _too_slow()
+                    raise NoReply(_TOO_SLOW)
                 body.write(piece)
         response.headers.pop("Content-Encoding", None)
         content = body.getvalue() if isinstance(body, io.BytesIO) else b""
@@ -182,11 +183,7 @@ class Client:
         try:
             return begun.result(DEADLINE)
         except TimeoutError:
-            raise _too_slow() from None
-
-
-def _too_slow() -> NoReply:
-    return NoReply(f"it did not finish its answer within {DEADLINE:g} s")
+            raise NoReply(_TOO_SLOW) from None
 
 
 def is_same_origin(url: httpx.URL, origin: httpx.URL) -> bool:
