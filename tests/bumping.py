@@ -36,7 +36,6 @@ from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.conditions import forge as forge_conditions
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.github.client import GitHub
-from runbook_lib.world.github.models import Pull
 from runbook_lib.world.machine import provenance
 from runbook_lib.world.machine.clock import now, stamp
 from runbook_lib.world.machine.files import make_folder, write
@@ -53,10 +52,10 @@ EXISTS = Check("the image exists", "passed", "")
 
 @dataclass(frozen=True)
 class Opened:
-    """The bump's newest commit in the checkout, and its pull request on the forge, after step 3."""
+    """The bump's newest commit in the checkout, and its pull request on the forge if there is one, after step 3."""
 
     commit: str | None
-    pull: Pull | None
+    pull: Any
 
 
 class Timed:

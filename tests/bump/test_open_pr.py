@@ -25,7 +25,6 @@ def test_a_pull_request_is_opened_once(world: World) -> None:
     made = world.open_pr()
     assert world.effects() == ["branch", "commit", "push", "pull request", "label"]
     pull = made.pull
-    assert pull is not None
     assert (pull.title, pull.draft, pull.base_ref, pull.head_ref) == (TITLE, True, "main", BRANCH)
     assert pull.labels == {"Run functional tests"}
     assert pull.head_sha == made.commit == git(world.remote, "rev-parse", BRANCH)
@@ -158,41 +157,34 @@ def test_a_squashed_merge_is_not_proposed_again(world: World) -> None:
 
 def test_text_written_by_people_is_kept(world: World) -> None:
     pull = world.open_pr().pull
-    assert pull is not None
     edited = "Read this first!\r\n" + pull.body.replace("- [ ] Unit", "- [x] Unit").replace("| `1` |", "| `99` |")
     world.forge.edit(pull.number, title="My own title", body=edited)
     renewed = world.open_pr().pull
     assert world.effects() == ["pull request"]
-    assert renewed is not None
     assert renewed.title == "My own title"
     assert renewed.body == edited.replace("| `99` |", "| `1` |")
 
 
 def test_damaged_markers_are_kept_and_reported(world: World) -> None:
     pull = world.open_pr().pull
-    assert pull is not None
     damaged = pull.body.replace("base-image-runbook:end", "end")
     world.github().update_pull(pull.number, damaged)
     again = world.open_pr().pull
-    assert again is not None
     assert again.body == damaged
     assert any("damaged or duplicated" in entry for entry in world.said("warnings"))
 
 
 def test_labels_that_prevent_the_tests_are_removed(world: World) -> None:
     pull = world.open_pr().pull
-    assert pull is not None
     for name in ("Run tests", "container::lts", "complexity: low"):
         world.github().add_label(pull.number, name)
     again = world.open_pr().pull
-    assert again is not None
     assert again.labels == {"Run functional tests", "complexity: low"}
 
 
 def test_a_contributor_works_from_a_fork_and_requests_the_label(world: World) -> None:
     git(world.checkout.path, "remote", "add", "fork", str(world.fork))
     made = world.open_pr("contributor-token", remote="fork")
-    assert made.pull is not None
     assert (made.pull.head_owner, made.pull.labels) == (CONTRIBUTOR, frozenset())
     (waiting,) = world.said("waiting")
     assert "waiting for a maintainer" in waiting["sentence"]
@@ -208,12 +200,10 @@ def test_a_contributor_works_from_a_fork_and_requests_the_label(world: World) ->
 def test_a_colleagues_pull_request_is_used(world: World) -> None:
     git(world.checkout.path, "remote", "add", "fork", str(world.fork))
     theirs = world.open_pr("contributor-token", remote="fork").pull
-    assert theirs is not None
     git(world.checkout.path, "switch", "-q", "main")
     git(world.checkout.path, "branch", "-qD", BRANCH)
     before = git(world.checkout.path, "for-each-ref")
     made = world.open_pr()
-    assert made.pull is not None
     assert (made.commit, made.pull.number) == (None, theirs.number)
     assert world.effects() == ["label"]
     assert git(world.checkout.path, "for-each-ref") == before
@@ -234,7 +224,6 @@ def test_a_colleagues_pull_request_is_used(world: World) -> None:
 def test_what_a_colleague_pushes_after_the_review_gets_no_label(world: World) -> None:
     git(world.checkout.path, "remote", "add", "fork", str(world.fork))
     theirs = world.open_pr("contributor-token", remote="fork").pull
-    assert theirs is not None
     fork, head = world.fork, theirs.head_sha
 
     class Overtaken:
@@ -260,7 +249,6 @@ def test_the_text_of_a_colleagues_pull_request_is_kept(world: World) -> None:
     git(world.checkout.path, "push", "-q", str(world.fork), f"{made.commit}:refs/heads/theirs")
     theirs = world.github("contributor-token").open_pull(TITLE, f"{CONTRIBUTOR}:theirs", "main", "Made by hand.")
     again = world.open_pr()
-    assert again.pull is not None
     assert (again.pull.number, again.pull.body) == (theirs.number, "Made by hand.")
     assert world.effects() == ["label"]
     assert git(world.remote, "branch", "--list", BRANCH) == ""
@@ -370,7 +358,6 @@ def test_a_moved_base_is_merged_on_request(world: World) -> None:
     made = world.open_pr(allow="merge-base")
     assert world.effects() == ["commit", "push"]
     assert git(world.remote, "log", "-1", "--format=%P", BRANCH).split() == [first, tip]
-    assert made.pull is not None
     assert made.pull.head_sha == made.commit
     assert [entry["subject"] for entry in world.said("exceptions")] == ["merge-base"]
     world.open_pr(allow="merge-base")
@@ -387,7 +374,6 @@ def test_pins_that_a_merge_brings_are_moved_too(world: World) -> None:
     made = world.open_pr(base=base, allow="merge-base")
     assert world.effects() == ["commit", "commit", "push", "pull request"]
     assert set(world.checks().values()) == {"passed"}
-    assert made.pull is not None
     assert "`docker/Dockerfile.ci.dev`" in made.pull.body
 
 

@@ -1,10 +1,8 @@
 """What a token lacks is told before anything is written: tokens of all kinds, on a public and a private repository."""
 
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from bumping import World, bump_to, world
+from bumping import World, bump_to
 from people import STRANGER
 from token_rights import Token
 
@@ -20,15 +18,9 @@ CLASSIC = {name: Token(ENGINEER, scopes=name) for name in ("repo", "repo, workfl
 NARROW = Token.fine_grained("issues=write", "pull_requests=write", "contents=read")
 
 
-@pytest.fixture
-def at(tmp_path: Path) -> Iterator[World]:
-    with world(tmp_path) as made:
-        yield made
-
-
-def asked(at: World, token: Token, mode: str = "publish") -> Check:
-    at.served.tokens["this"] = token
-    *_, found = preflight.rights(at.github("this"), bump_to(mode=mode))
+def asked(world: World, token: Token, mode: str = "publish") -> Check:
+    world.served.tokens["this"] = token
+    *_, found = preflight.rights(world.github("this"), bump_to(mode=mode))
     return found
 
 
@@ -46,24 +38,24 @@ def asked(at: World, token: Token, mode: str = "publish") -> Check:
         (Token.fine_grained(*READS), True, "skipped", "Only writing shows"),
     ],
 )
-def test_missing_permissions_of_a_token(at: World, token: Token, private: bool, status: str, words: str) -> None:
-    at.served.make_private(private)
-    found = asked(at, token)
+def test_missing_permissions_of_a_token(world: World, token: Token, private: bool, status: str, words: str) -> None:
+    world.served.make_private(private)
+    found = asked(world, token)
     assert (found.status, words in found.detail) == (status, True), found.detail
-    assert asked(at, token, "preview").status == (status if status != "failed" else "skipped")
+    assert asked(world, token, "preview").status == (status if status != "failed" else "skipped")
 
 
-def test_a_private_repository_is_not_seen_without_the_scope(at: World) -> None:
-    at.served.make_private()
+def test_a_private_repository_is_not_seen_without_the_scope(world: World) -> None:
+    world.served.make_private()
     with pytest.raises(RunbookError, match=r"one of the scopes repo; the token has public_repo") as caught:
-        asked(at, CLASSIC["public_repo"])
+        asked(world, CLASSIC["public_repo"])
     assert "does not find it for this token" in str(caught.value)
 
 
-def test_disabled_issues_are_not_a_missing_permission(at: World) -> None:
-    at.served.make_private()
-    at.served.hub.has_issues = False
-    assert asked(at, Token.fine_grained(*READS)).status == "skipped"
+def test_disabled_issues_are_not_a_missing_permission(world: World) -> None:
+    world.served.make_private()
+    world.served.hub.has_issues = False
+    assert asked(world, Token.fine_grained(*READS)).status == "skipped"
 
 
 def test_the_message_of_a_refusal_names_the_same_rights() -> None:

@@ -79,7 +79,6 @@ def test_a_tag_has_one_pull_request_whatever_becomes_of_it(place: Watched) -> No
 
 def test_a_merged_tag_that_was_taken_back_is_not_proposed_again(place: Watched) -> None:
     made = place.world.open_pr()
-    assert made.pull
     place.merge(made.pull.number)
     checkout = place.world.home / "checkout"
     git(checkout, "fetch", "-q", "origin")

@@ -50,14 +50,13 @@ class Ran:
     step: GoldenStep
     facts: GoldenComparison | ChosenRun | None = None
     planned: Plan[Any] | None = None
-    bump: Bump | None = None
 
     def look(self, world: Any, bump: Bump) -> GoldenComparison | ChosenRun:
         self.facts = self.step.look(world, bump)
         return self.facts
 
     def plan(self, facts: GoldenComparison | ChosenRun, bump: Bump) -> Plan[Any]:
-        self.bump, self.planned = bump, self.step.plan(facts, bump)
+        self.planned = self.step.plan(facts, bump)
         return self.planned
 
     @property
