@@ -153,6 +153,12 @@ class World:
     def effects(self) -> list[str]:
         return [entry["kind"] for entry in self.said("effects")]
 
+    def kept(self, name: str) -> str:
+        """A file that the last run left in its record."""
+        folder = self.steps[-1].folder
+        assert folder
+        return (folder / name).read_text()
+
     def conditions(self) -> dict[str, dict[str, Any]]:
         """What became of each condition of the last run, by its sentence."""
         return {str(each["sentence"]): each for each in self.said("conditions")}

@@ -19,6 +19,7 @@ from runbook_lib.world.ports import World as Outside
 
 RECIPE = "tests/test_utils/recipes/h100/gpt.yaml"
 
+
 def look(world: World, *, token: bool = True, **parameters: Any) -> MergeFacts:
     """Run step 8 as its notebook does, and return what it found."""
     bump = bump_to(mode="preview", **parameters)

@@ -2,6 +2,7 @@
 
 import pytest
 from bumping import World, bump_to, git
+from clones import commit
 
 from runbook_lib.bump import branch_history
 from runbook_lib.world.bump_branch import BumpBranch
@@ -27,11 +28,8 @@ def test_a_commit_responds_to_ci_if_the_record_or_its_files_say_so(
 ) -> None:
     git(opened.checkout.path, "switch", "-q", bump_to().branch)
     pushed = opened.head()
-    file = opened.checkout.path / path
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("changed\n")
-    git(opened.checkout.path, "add", path)
-    git(opened.checkout.path, "commit", "-qm", title)
+    commit(opened.checkout.path, {path: "changed\n"})
+    git(opened.checkout.path, "commit", "-q", "--amend", "-m", title)
     tip = git(opened.checkout.path, "rev-parse", "HEAD")
     if kind:
         tree = git(opened.checkout.path, "rev-parse", "HEAD^{tree}")

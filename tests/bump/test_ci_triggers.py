@@ -1,9 +1,9 @@
 """The CI that starts by itself for a bump: from the repository or from a fork, by the workflows' triggers."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
+from clones import commit, git
 from elsewhere import MEGATRON_YML, NEW_TORCH, ml_containers
 
 from runbook_lib.bump import policy
@@ -18,18 +18,12 @@ UPSTREAM, FORK = "https://github.com/coreweave/ml-containers.git", "https://gith
 def describe(folder: Path, on: str, *, fork: bool) -> str:
     """Describe what starts CI where the pin's own workflow has the triggers ``on``."""
     texts = ml_containers()
-    for path, text in (texts | {MEGATRON_YML: texts[MEGATRON_YML].replace("on: [workflow_dispatch]", on)}).items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text)
-    for command in ("init -q -b main", "config user.name Ada", "config user.email ada@example.org", "add -A",
-                    "commit -q -m x", f"remote add origin {UPSTREAM}", f"remote add fork {FORK}",
-                    "update-ref refs/remotes/origin/main HEAD"):  # fmt: skip
-        subprocess.run(["git", *command.split()], cwd=folder, check=True)
+    commit(folder, texts | {MEGATRON_YML: texts[MEGATRON_YML].replace("on: [workflow_dispatch]", on)})
+    for command in (f"remote add origin {UPSTREAM}", f"remote add fork {FORK}"):
+        git(folder, *command.split())
     checkout = Checkout.open(folder)
     bump = Bump.parse(tag=NEW_TORCH, remote="fork" if fork else "origin", repository=ML_CONTAINERS)
-    commit = checkout.git("rev-parse", "HEAD")
-    branch = BumpBranch(checkout, bump, "origin", commit, None)
-    return policy.describe_triggers(branch)
+    return policy.describe_triggers(BumpBranch(checkout, bump, "origin", git(folder, "rev-parse", "HEAD"), None))
 
 
 @pytest.mark.parametrize(
@@ -48,5 +42,4 @@ def describe(folder: Path, on: str, *, fork: bool) -> str:
 )
 def test_what_starts_from_the_repository_and_from_a_fork(tmp_path: Path, on: str, own: str, of_fork: str) -> None:
     for fork, expected in ((False, own), (True, of_fork)):
-        (folder := tmp_path / str(fork)).mkdir()
-        assert expected in describe(folder, on, fork=fork)
+        assert expected in describe(tmp_path / str(fork), on, fork=fork)

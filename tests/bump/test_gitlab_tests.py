@@ -1,9 +1,11 @@
 """What validates an LTS bump, derived from the recipes of the checkout; and the pipelines that count for it."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from clones import commit
 
 from runbook_lib.bump import gitlab_tests
 from runbook_lib.notebook.place import RunTarget
@@ -47,12 +49,9 @@ def test_a_dev_bump_has_no_validation_of_its_own(checkout: Checkout) -> None:
 
 
 def test_the_rows_of_the_recipes_decide_which_scopes_are_run(checkout: Checkout) -> None:
-    recipes = checkout.path / "tests/test_utils/recipes"
-    for recipe in recipes.rglob("*.yaml"):
-        recipe.unlink()
-    (recipes / "gpt.yaml").write_text(LTS_ROWS)
-    checkout.git("add", "-A")
-    checkout.git("commit", "-qm", "Only these rows")
+    recipes = "tests/test_utils/recipes"
+    shutil.rmtree(checkout.path / recipes)
+    commit(checkout.path, {f"{recipes}/gpt.yaml": LTS_ROWS})
     text = "\n".join(gitlab_tests.describe(branch(checkout, image_type="lts")))
     assert "container::lts" in text
     assert "tests=mr." in text

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from bumping import BRANCH, CONTRIBUTOR, World, bump_to, colleague, git
+from clones import commit
 
 from runbook_lib.bump import open_pr
 from runbook_lib.errors import Refused, RunbookError, Unreachable
@@ -213,8 +214,7 @@ def test_a_colleagues_pull_request_is_used(world: World) -> None:
     git(world.checkout.path, "push", "-q", str(world.fork), f"+{theirs.head_sha}^:refs/heads/{BRANCH}")
     other = world.home / "theirs"
     git(world.home, "clone", "-q", "-b", BRANCH, str(world.fork), str(other))
-    (other / "docker/.ngc_version.dev").write_text("nvcr.io/nvidia/pytorch:26.04-py3\n")
-    git(other, "commit", "-qam", TITLE)
+    commit(other, {"docker/.ngc_version.dev": "nvcr.io/nvidia/pytorch:26.04-py3\n"})
     git(other, "push", "-q")
     with pytest.raises(RunbookError, match=r"Not at 26\.04-py3: .*\.gitlab/stages/01\.build\.yml:\d+"):
         world.open_pr()
@@ -323,8 +323,6 @@ def test_github_gets_a_moment_to_notice_a_push(monkeypatch: pytest.MonkeyPatch) 
     [
         ("https://github.com/me/Megatron-LM.git", "origin", "me"),
         ("https://token@github.com/me/renamed", "origin", "me"),
-        ("git@github.com:me/Megatron-LM.git", "origin", "me"),
-        ("ssh://git@github.com/me/Megatron-LM", "origin", "me"),
         # The folders of the remote on this machine that stands for the forge's own repository say nothing.
         ("/srv/git/Megatron-LM.git", "origin", "practice"),
         ("file:///srv/git/Megatron-LM.git", "origin", "practice"),

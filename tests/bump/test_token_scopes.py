@@ -1,6 +1,5 @@
 """What a token lacks is told before anything is written: tokens of all kinds, on a public and a private repository."""
 
-
 import pytest
 from bumping import World, bump_to
 from people import STRANGER

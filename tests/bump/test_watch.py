@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from bumping import BRANCH, CONTRIBUTOR, bump_to, colleague, git
+from clones import commit
 from watched import Watched, watched
 
 from runbook_lib.cli.__main__ import main
@@ -94,9 +95,7 @@ def of_a_fork(place: Watched) -> None:
     git(place.world.home / "checkout", "push", "-q", str(place.world.fork), f"main:refs/heads/{BRANCH}")
     other = place.world.home / "other"
     git(place.world.home, "clone", "-q", "-b", BRANCH, str(place.world.fork), str(other))
-    (other / "x").write_text("x")
-    git(other, "add", "x")
-    git(other, "commit", "-qm", "x")
+    commit(other, {"x": "x"})
     git(other, "push", "-q", "origin", BRANCH)
     title, marker = bump_to().title, "<!-- base-image-runbook:begin main/dev-26.04-py3 -->"
     place.world.github("contributor-token").open_pull(title, f"{CONTRIBUTOR}:{BRANCH}", "main", marker)

@@ -29,13 +29,13 @@ def store() -> stores.Store:
     return stores.Store()
 
 
-def rank(number: int, stream: str, repeat: int = 1, run: str = "none_a", attempt: int = 0) -> str:
-    return f"logs/{repeat}/{run}/attempt_{attempt}/{number}/std{stream}.log"
+def rank(number: int, stream: str, repeat: int = 1, attempt: int = 0) -> str:
+    return f"logs/{repeat}/none_a/attempt_{attempt}/{number}/std{stream}.log"
 
 
-def all_ranks(count: int = 4, **more: str) -> Texts:
-    """Logs of all ranks, with noise; ``more`` is what ``out2`` (rank 2) or ``err0`` holds."""
-    texts = {rank(it, stream): f"talk of {it}\n" * 50 for it in range(count) for stream in ("out", "err")}
+def all_ranks(**more: str) -> Texts:
+    """Logs of four ranks, with noise; ``more`` is what ``out2`` (rank 2) or ``err0`` holds."""
+    texts = {rank(it, stream): f"talk of {it}\n" * 50 for it in range(4) for stream in ("out", "err")}
     return texts | {rank(int(name[3:]), name[:3]): text for name, text in more.items()}
 
 
@@ -44,9 +44,9 @@ def artifact(store: stores.Store, texts: Texts, number: int = 1, job: FailedJob 
     return JobLogs(job, stores.remote(f"{store.forge}/{number}", store), len(store.contents[number]))
 
 
-def with_log(store: stores.Store, asked: JobLogs, text: str, number: int = 99) -> JobLogs:
-    store.contents[number] = text.encode()
-    return replace(asked, log=stores.remote(f"{store.forge}/{number}", store))
+def with_log(store: stores.Store, asked: JobLogs, text: str) -> JobLogs:
+    store.contents[99] = text.encode()
+    return replace(asked, log=stores.remote(f"{store.forge}/99", store))
 
 
 def find(asked: JobLogs) -> Failure:

@@ -29,13 +29,11 @@ def job(number: int, name: str = "gpt/a", *, at: int = 0, until: int = 600, stat
     return FunctionalTestJob(number, f"{name} - latest", model, case, state, start, end, **more)  # type: ignore[arg-type]
 
 
-def upload(number: int, case: str = "a", *, at: int = 600, unique: int | None = None, **more: Any) -> Artifact:
-    ending = "-retry" if more.pop("again", False) else ""
-    uuid = f"{unique if unique is not None else number:08x}-0000-4000-8000-000000000000"
-    created = NOON + timedelta(seconds=at)
-    return Artifact(
-        number, f"logs-{case}-{RUN}-{uuid}{ending}", more.pop("size", 0), more.pop("expired", False), created
-    )
+def upload(
+    number: int, case: str = "a", *, at: int = 600, unique: int = 0, ending: str = "", expired: bool = False
+) -> Artifact:
+    name = f"logs-{case}-{RUN}-{unique or number:08x}-0000-4000-8000-000000000000{ending}"
+    return Artifact(number, name, 0, expired, NOON + timedelta(seconds=at))
 
 
 class Run:
@@ -52,7 +50,7 @@ class Run:
             self.jobs.append(made)
         data = content if isinstance(content, bytes) else packed(content)
         self.store.contents[left.id] = data
-        self.uploads.append(Artifact(left.id, left.name, len(data), left.expired, left.created))
+        self.uploads.append(replace(left, size=len(data)))
 
     def collect(self, **options: Any) -> GoldenCollection:
         pairs = artifacts.match_uploads(self.jobs, self.uploads, RUN)
@@ -143,7 +141,7 @@ def test_one_test_case_in_two_models(run: Run) -> None:
     run.add(job(2, "moe/a", at=400), upload(2), {H100: b"{}"})
     assert {it.path: it.bytes for it in run.collect().files} == {place("gpt/a"): VALUES, place("moe/a"): b"{}"}
     run.jobs[1] = job(2, "moe/a", until=301)
-    run.uploads[1] = upload(2, at=301, size=run.uploads[1].size)
+    run.uploads[1] = replace(run.uploads[1], created=NOON + timedelta(seconds=301))
     found = run.collect()
     assert found.files == ()
     assert "moe/a - latest (failed)" in told(found)
@@ -159,7 +157,7 @@ def test_artifacts_of_earlier_attempts_and_other_runs(run: Run) -> None:
 
 def test_the_second_try_to_upload_counts(run: Run) -> None:
     run.add(job(1), upload(1, unique=7), b"half of a z")
-    run.add(None, upload(2, unique=7, again=True), {H100: VALUES})
+    run.add(None, upload(2, unique=7, ending="-retry"), {H100: VALUES})
     found = run.collect()
     assert not found.problems
     assert [it.bytes for it in found.files] == [VALUES]

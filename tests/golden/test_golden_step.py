@@ -14,6 +14,7 @@ import gitlab_project
 import pytest
 from bisect_world import read_offer
 from bumping import BRANCH, REPOSITORY, World, bump_to, git, world
+from clones import commit
 from stores import packed
 
 from runbook_lib.bump import ready
@@ -395,17 +396,14 @@ def test_values_of_any_run_without_a_bump(feature: World) -> None:
 
 def test_first_golden_values_of_a_new_test(feature: World) -> None:
     new = f"{FOLDER}/{DRIFTED[0]}"
-    git(feature.checkout.path, "rm", "-q", "--", new)
-    git(feature.checkout.path, "commit", "-qm", "As if the test had no values yet")
+    commit(feature.checkout.path, {new: None})  # as if the test had no values yet
     ran = step05(feature, mode="local", tag="", run_id="#10")
     assert {edit.path: edit.before for edit in ran.edits}[new] is None
     assert new in changed(feature)
 
 
 def test_a_run_of_other_code_needs_the_exception(feature: World) -> None:
-    (feature.checkout.path / "code.py").write_text("faster = True\n")
-    git(feature.checkout.path, "add", ".")
-    git(feature.checkout.path, "commit", "-qm", "Change the code")
+    commit(feature.checkout.path, {"code.py": "faster = True\n"})
     before = feature.state()
     with pytest.raises(Refused, match="what: older-run"):
         step05(feature, tag="", run_id="#10")

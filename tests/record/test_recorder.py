@@ -56,7 +56,7 @@ def test_what_a_run_tells_is_on_the_disk(tmp_path: Path) -> None:
     step = recorder.Recorder("01-github-pin", APPLY, tmp_path)
     step.keep(Evidence({"digest": "sha256:1", "platforms": {"b", "a"}}))
     step.keep(Evidence({"base_commit": "c0ffee"}, decided=(Decision("allow", "older-tag", "a roll-back"),)))
-    step.effect(Effect("push", "fork/bump", None, "c0ffee", "https://github.com/o/r"))
+    step.effect(Effect("push", "fork/bump", None, "c0ffee", "https://x"))
     step.check(Check("pins", "passed", "all agree"), Check("tag", "skipped", "not reachable"))
     step.warn("One file lags.", "Another too.")
     step.keep(Evidence(links={"PR": "https://github.com/o/r/pull/1", "run": "https://x"}))
@@ -78,13 +78,7 @@ def test_what_a_run_tells_is_on_the_disk(tmp_path: Path) -> None:
         "state": "running",
         "inputs": {"digest": "sha256:1", "platforms": ["a", "b"], "base_commit": "c0ffee"},
         "effects": [
-            {
-                "kind": "push",
-                "target": "fork/bump",
-                "before": None,
-                "after": "c0ffee",
-                "url": "https://github.com/o/r",
-            }
+            {"kind": "push", "target": "fork/bump", "before": None, "after": "c0ffee", "url": "https://x"},
         ],
         "checks": [
             {"name": "pins", "status": "passed", "detail": "all agree"},

@@ -111,7 +111,7 @@ def test_commits_pushed_by_others_are_not_tested(opened: World, attack: str) -> 
     assert {it["subject"] for it in opened.said("decisions")} == {f"{FOREIGN}:{it.id}" for it in review.foreign}
     if attack in ("on top", "unseen by attributes", "amended"):
         assert EVIL.strip() in review.show().text
-        assert EVIL.strip() in (opened.steps[-1].folder / "change.diff").read_text()  # type: ignore[operator]
+        assert EVIL.strip() in opened.kept("change.diff")
 
 
 def test_a_confirmation_holds_for_one_commit_alone(opened: World) -> None:
@@ -196,7 +196,7 @@ def test_a_persons_own_commit_waits_for_its_confirmation(opened: World) -> None:
     git(path, "commit", "-q", "-m", TITLE)
     for mode in ("preview", "local", "publish"):
         opened.open_pr(mode=mode)
-        assert "notes" in (opened.steps[-1].folder / "change.diff").read_text()  # type: ignore[operator]
+        assert "notes" in opened.kept("change.diff")
         assert "push" not in opened.effects()
         asked = [(it["kind"], it["subject"]) for it in opened.said("decisions")]
         assert asked == [("allow", f"{FOREIGN}:{git(path, 'rev-parse', 'HEAD')}")]
@@ -238,5 +238,5 @@ def test_a_diff_is_bounded_redacted_and_visible(opened: World, monkeypatch: pyte
     assert len(bundle) < 200_000
     for bad in ("s3cr3t", "\x1b", "\u202e", "<script>"):
         assert bad not in shown._repr_mimebundle_()["text/html"].replace("&lt;script", ""), bad
-    kept = (opened.steps[-1].folder / "change.diff").read_text()  # type: ignore[operator]
+    kept = opened.kept("change.diff")
     assert "s3cr3t" not in kept

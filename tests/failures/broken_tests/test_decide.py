@@ -215,9 +215,7 @@ def test_the_decisions_of_a_round_go_in_one_push_with_an_issue_each(at: World) -
         f"# Broken: it hangs — see issue #{filed[0].number}, review by {REVIEW}.", scope,
         f"# Broken: out of memory — see issue #{filed[1].number}, review by {REVIEW}.", scope,
     ]  # fmt: skip
-    folder = at.steps[-1].folder
-    assert folder is not None
-    kept = (folder / "change.diff").read_text().splitlines()
+    kept = at.kept("change.diff").splitlines()
     assert [line for line in kept if line.startswith("+ ")] == [line for line in diff if line.startswith("+ ")]
     assert set(at.checks().values()) == {"passed"}
     assert git(at.checkout.path, "rev-parse", "HEAD") == git(at.remote, "rev-parse", "bump/main/dev-26.04-py3")
