@@ -28,7 +28,7 @@ def test_names_follow_from_the_parameters():
         ({"tag": "26.4"}, "'26.4' is not a tag"),
         ({"tag": 26.1}, 'tag is 26.1, of type float; it must be text: use tag = "…", or -r tag …'),
         ({"mode": False}, "mode is False"),
-        ({"mode": "apply"}, "mode 'apply' is unknown. Choose preview, local, publish."),
+        ({"mode": "apply"}, "mode 'apply' is unknown"),
         ({"image_type": "Dev"}, "image type 'Dev'"),
         ({"base": ""}, "base='' "),
         ({"base": "-x"}, "base='-x' "),
