@@ -14,7 +14,7 @@ from typing import Any
 import slurm_repository
 
 from runbook_lib.bisect.places import BisectRequest, parse
-from runbook_lib.bisect.step import BisectImage, SearchFacts, read_search, reread
+from runbook_lib.bisect.step import BisectImage, SearchFacts, read_search
 from runbook_lib.bump.run import carry_out
 from runbook_lib.compute.slurm.site import Session, Site
 from runbook_lib.pins.bump import Bump
@@ -73,7 +73,7 @@ class World:
         record = Recorder("bisect-image", bump, folder)
         plan = BisectImage("", "", "", "").plan(facts, bump)
         carry_out(record, plan, Outside(self.checkout, None, record), lambda view: view)
-        return reread(facts), record.run
+        return facts.reread(), record.run
 
     @property
     def starts(self) -> list[str]:

@@ -50,11 +50,6 @@ class Overlay:
     module: str = ""
     variables: tuple[str, ...] = ()
 
-    @property
-    def folder(self) -> str:
-        """The name of its folder, different for each requirement."""
-        return f"{self.name}-{hashlib.sha256(self.requirement.encode()).hexdigest()[:8]}"
-
     def dockerfile_lines(self) -> list[str]:
         """Return the instructions that put the old version into an image built on the new one."""
         target = f"/opt/restored/{self.name}"
@@ -80,20 +75,17 @@ def plan_overlays(changes: Iterable[Component], named: Mapping[str, str]) -> tup
         {"name": name, "wheel": {"any": f"{name}=={{version}}"}, "module": name.replace("-", "_")}
         for name in named if name not in known
     ]  # fmt: skip
-    overlays, reasons = dict[str, Overlay](), dict[Component, str]()
+    found: dict[Component, Overlay | str] = {}
     for row in (*_TABLE, *packages):
         component = components.pop(row.get("component", ""), None)
         if row["name"] in named:
             component = Component(row["name"], named[row["name"]], component.new if component else "")
-        if component is None or component.old == component.new:
-            continue
-        overlay = _overlay(row, component, cuda)
-        if isinstance(overlay, Overlay):
-            overlays[overlay.name] = overlay
-        else:
-            reasons[component] = overlay
-    reasons |= {it: "it cannot be swapped" for it in components.values() if it.old != it.new}
-    return overlays, [f"{it.name} {it.old or '?'} → {it.new or '?'}: {reason}" for it, reason in reasons.items()]
+        if component and component.old != component.new:
+            found[component] = _overlay(row, component, cuda)
+    found |= {it: "it cannot be swapped" for it in components.values() if it.old != it.new}
+    reasons = {it: reason for it, reason in found.items() if isinstance(reason, str)}
+    suspects = [f"{it.name} {it.old or '?'} → {it.new or '?'}: {reason}" for it, reason in reasons.items()]
+    return {it.name: it for it in found.values() if isinstance(it, Overlay)}, suspects
 
 
 def _overlay(row: Mapping[str, Any], component: Component, cuda: Component) -> Overlay | str:
@@ -131,9 +123,10 @@ def script(overlay: Overlay | None, folder: Path) -> str:
     """
     lines = [f'echo "{STARTED} ${{SLURM_JOB_NODELIST:-$(hostname)}}"']
     if overlay:
+        name = f"{overlay.name}-{hashlib.sha256(overlay.requirement.encode()).hexdigest()[:8]}"
         lines += [
             files(__package__).joinpath("overlays.sh").read_text("utf-8"),
-            shlex.join(["restore", str(folder / "overlays"), overlay.folder, overlay.requirement, *overlay.variables]),
+            shlex.join(["restore", str(folder / "overlays"), name, overlay.requirement, *overlay.variables]),
             shlex.join(["report", overlay.name, overlay.report, overlay.release]),
         ]
     return "\n".join(lines) + "\n"

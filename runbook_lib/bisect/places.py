@@ -40,10 +40,8 @@ from runbook_lib.world.machine.subprocess_lines import user_environment
 _RECIPE_TEST = re.compile(r"[\w.-]+/[\w.-]+@[\w.-]+")
 #: The exit status, which an empty text means too, or a metric and which of its values are better.
 _METRIC = re.compile(r"(?:exit)?|(?!exit )(\S+) (higher|lower)")
-#: The prefix of a simulated test in practice; its name follows.
-_PRACTICE = "practice "
-#: Minutes of a run, unless the site file has a time limit.
-_MINUTES = 30
+_CANNOT_TELL = 125  # the exit status of docker and podman without a container, and of `git bisect run` for skip
+_MAX_OUTPUT, _LONGEST = 4_000_000, 40  # bytes from the end of an output, characters of a number
 _NO_PLACE = (
     "A test or a command runs on the cluster of the site file, which has no results: a folder visible to all nodes. A "
     'command that runs here names its image, such as: docker run --rm --gpus all -v "$PWD:$PWD" -w "$PWD" {image} '
@@ -74,8 +72,8 @@ class BisectRequest:
 
     @property
     def minutes(self) -> int:
-        """The time limit of a run."""
-        return self.site.session.minutes or _MINUTES
+        """The time limit of a run, half an hour unless the site file has another."""
+        return self.site.session.minutes or 30
 
     @property
     def measured(self) -> str:
@@ -104,9 +102,9 @@ def parse(
     subject = test.strip()
     if not subject:
         raise Refused("Name a recipe's test as model/case@platform, or the command to run in each image.")
-    if practice and subject.startswith(_PRACTICE):
-        program = f"{shlex.quote(sys.executable)} -m runbook_lib.practice.workload"
-        subject = f"{program} {subject.removeprefix(_PRACTICE)} {{tag}} {{restored}}"
+    if practice and (simulated := re.fullmatch("practice (.+)", subject)):
+        python = shlex.quote(sys.executable)
+        subject = f"{python} -m runbook_lib.practice.workload {simulated[1]} {{tag}} {{restored}}"
     if not re.fullmatch(r"[0-9]{1,4}", budget) or not 4 <= int(budget) <= MAX_RUNS:
         raise Refused(f"budget={budget!r} is not a number of runs from 4 to {MAX_RUNS}, such as 40.")
     measured = _METRIC.fullmatch(metric.strip())
@@ -119,10 +117,6 @@ def parse(
     if not (request.here or site.results):
         raise Refused(_NO_PLACE)
     return request
-
-
-_CANNOT_TELL = 125  # the exit status of docker and podman without a container, and of `git bisect run` for skip
-_MAX_OUTPUT, _LONGEST = 4_000_000, 40  # bytes from the end of an output, characters of a number
 
 
 @dataclass(frozen=True)
@@ -142,7 +136,6 @@ class LocalPlace(_Place):
     """This machine, where a user's command takes the image, in the ``checkout``."""
 
     checkout: Path
-    gpus = 0
 
     def command(self, run: Trial, overlay: Overlay | None) -> str:
         """Return the user's command with the image filled in."""
@@ -156,20 +149,16 @@ class LocalPlace(_Place):
     def finish(self, run: Trial, overlay: Overlay | None) -> Trial:
         """Start a run unless it is already claimed, wait until it ends, and return it with its outcome."""
         folder, minutes = self.folder_of(run), self.request.minutes
-        start = files(__package__).joinpath("run.sh").read_text("utf-8")
         make_folder(folder)
-        for name, text in {
-            "overlay.sh": overlays.script(overlay, self.folder),
-            "run.sh": start.replace("@FOLDER@", shlex.quote(str(folder))).replace("@MINUTES@", str(minutes)),
-            "command.sh": f"cd {shlex.quote(str(self.checkout))} || exit 1\n{self.command(run, overlay)}\n",
-        }.items():  # fmt: skip
-            write(folder / name, text)
+        write(folder / "overlay.sh", overlays.script(overlay, self.folder))
+        write(folder / "command.sh", f"cd {shlex.quote(str(self.checkout))} || exit 1\n{self.command(run, overlay)}\n")
+        script = files(__package__).joinpath("run.sh").read_text("utf-8")
         # Its own session, so that the run continues if this process is killed.
-        process = subprocess.Popen(
-            ["bash", str(folder / "run.sh")], start_new_session=True, env=user_environment(os.environ),
+        subprocess.Popen(
+            ["bash", "-c", script, "run.sh", str(folder), str(minutes)],
+            start_new_session=True, env=user_environment(os.environ),
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        process.wait()
+        ).wait()  # fmt: skip
         with open(folder / "lock", "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # held by the run until it has ended
         problem = f"it took longer than {minutes} minutes" if (folder / "timeout").exists() else ""
@@ -182,11 +171,6 @@ class SlurmPlace(_Place):
 
     slurm: Slurm
     test: SelectedTest
-
-    @property
-    def gpus(self) -> int:
-        """The number of GPUs that a run allocates."""
-        return self.test.test.nodes * self.test.test.gpus
 
     def command(self, run: Trial, overlay: Overlay | None) -> str:
         """Return the batch file and the script that each of its nodes runs."""
@@ -209,9 +193,8 @@ class SlurmPlace(_Place):
         """Return the job of a run, and the site with its image."""
         script = overlays.script(overlay, self.folder).replace("{", "{{").replace("}", "}}")
         test = replace(self.test.test, script=script + self.test.test.script, minutes=self.request.minutes)
-        image = run.image
-        if "@" in image:  # Enroot does not accept digests
-            image = f"{image.partition('@')[0]}:{run.point.tag}"
+        name, _, digest = run.image.partition("@")
+        image = f"{name}:{run.point.tag}" if digest else name  # Enroot does not accept digests
         site = replace(self.request.site, image=WorkImage.parse(image).enroot_address)
         return jobs.of_folder(replace(self.test, test=test), self.folder_of(run)), site
 

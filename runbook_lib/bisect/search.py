@@ -19,13 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 #: The probability at which a conclusion is drawn.
 CERTAIN = 0.998
-#: Prior probabilities: a single culprit, two or three that act only together, and none of the components.
-_PRIOR = (0.76, 0.12, 0.02)
-_NONE = 0.1
+#: Prior probabilities: none of the components, a single culprit, two or three that act only together.
+_PRIOR = (0.1, 0.76, 0.12, 0.02)
 _FIRST_RUNS = 2  # of each end, before anything else
 _MAX_SETS = 2_000  # sets of components of one size; with more sets, interactions of that size are not considered
 _CONFIRMING_RUNS = 4  # of each culprit restored, at least
@@ -41,8 +39,6 @@ MAX_RUNS = 2_000
 
 _LOG_GAMMA = np.array([math.lgamma(count) for count in range(1, MAX_RUNS + 3)])  # [n] = log n!
 _LOG_GAMMA_HALF = np.array([math.lgamma(_SHAPE + count / 2) for count in range(MAX_RUNS + 1)])
-
-Verdict = Literal["culprit", "tag only", "not reproduced", "not a single component", "undecided"]
 
 
 @dataclass(frozen=True, order=True)
@@ -91,7 +87,7 @@ class Problem:
 class Conclusion:
     """The result.  ``step``: the last good and first bad tag, if found.  Restoring any one of the culprits helps."""
 
-    verdict: Verdict
+    verdict: Literal["culprit", "tag only", "not reproduced", "not a single component", "undecided"]
     reason: str
     probability: float = 0.0
     step: tuple[str, ...] = ()
@@ -142,13 +138,10 @@ class _Data:
 
     def believe(self, hypotheses: Sequence[_Hypothesis], points: Sequence[Point]) -> _Belief:
         """Weigh hypotheses by the runs of these points."""
-        values, columns = list[float](), list[int]()
-        for column, point in enumerate(points):
-            values += self.values[point]
-            columns += [column] * self.count(point)
+        values = np.concatenate([self.values[point] for point in points])
         good = np.array([[point in hypothesis.good for point in points] for hypothesis in hypotheses])
-        scale = float(np.mean(self.values[Point(self.problem.tags[0])])) or max(map(abs, values)) or 1.0
-        evidence = log_evidence(values, good[:, columns], scale)
+        scale = float(np.mean(self.values[Point(self.problem.tags[0])])) or float(abs(values).max()) or 1.0
+        evidence = log_evidence(values, np.repeat(good, list(map(self.count, points)), axis=1), scale)
         logs = np.log([hypothesis.prior for hypothesis in hypotheses]) + evidence
         weights = np.exp(logs - logs.max())
         probabilities = weights / weights.sum()
@@ -211,25 +204,26 @@ def _search_components(data: _Data, tags: _Belief, points: list[Point]) -> Point
         if restored:
             reason = "No old component took effect in the new image."
         return Conclusion("tag only", reason, tags.probability, tags.best.names)
-    hypotheses = [_Hypothesis((), tags.best.good, _NONE)]
-    for size, share in enumerate(_PRIOR, 1):
-        if math.comb(len(testable), size) > _MAX_SETS:
+    hypotheses: list[_Hypothesis] = []
+    for size, share in enumerate(_PRIOR):
+        count = math.comb(len(testable), size)
+        if count > _MAX_SETS:
             break
-        sets = list(combinations(testable, size))
-        for names in sets:
+        for names in combinations(testable, size):
             good = tags.best.good | {testable[name] for name in names}
-            hypotheses.append(_Hypothesis(names, good, share / len(sets)))
+            hypotheses.append(_Hypothesis(names, good, share / count))
     belief = data.believe(hypotheses, [*points, *testable.values()])
     if belief.probability < CERTAIN:
         return _next_point(data, belief, list(testable.values()), Point(good_tag), Point(bad_tag))
-    verdict: Verdict = "not a single component"
-    culprits, reason = belief.best.names, "No swappable component makes it good alone."
-    if culprits:
-        fewest = min((testable[name] for name in culprits), key=data.count)
-        if data.count(fewest) < _CONFIRMING_RUNS:
-            return fewest
-        verdict, reason = "culprit", f"Restoring {' or '.join(culprits)} makes {bad_tag} good."
-    return Conclusion(verdict, reason, belief.probability, tags.best.names, culprits)
+    culprits = belief.best.names
+    if not culprits:
+        reason = "No swappable component makes it good alone."
+        return Conclusion("not a single component", reason, belief.probability, tags.best.names)
+    fewest = min((testable[name] for name in culprits), key=data.count)
+    if data.count(fewest) < _CONFIRMING_RUNS:
+        return fewest
+    reason = f"Restoring {' or '.join(culprits)} makes {bad_tag} good."
+    return Conclusion("culprit", reason, belief.probability, tags.best.names, culprits)
 
 
 def _next_point(data: _Data, belief: _Belief, candidates: Sequence[Point], good: Point, bad: Point) -> Point:
@@ -241,10 +235,8 @@ def _next_point(data: _Data, belief: _Belief, candidates: Sequence[Point], good:
     chances = belief.chances
     point = min(candidates, key=lambda point: (abs(chances[point] - 0.5), data.count(point)))
     looks_good = chances[point] > 0.5
-    opposite = 0
-    for known in chances:
-        if known != point and (known in belief.best.good) != looks_good:
-            opposite += data.count(known)
+    others = [known for known in chances if known != point and (known in belief.best.good) != looks_good]
+    opposite = sum(map(data.count, others))
     if looks_good and data.count(point) >= opposite:
         return bad
     if not looks_good and data.count(point) > _FIRST_RUNS + opposite:
@@ -252,7 +244,7 @@ def _next_point(data: _Data, belief: _Belief, candidates: Sequence[Point], good:
     return point
 
 
-def log_evidence(values: Sequence[float], good: Bools, scale: float) -> Floats:
+def log_evidence(values: npt.ArrayLike, good: npt.NDArray[np.bool_], scale: float) -> Floats:
     """Return the logarithm of each hypothesis' marginal likelihood, up to a constant.
 
     ``values`` (N): one per run, higher is better.  ``good`` (hypotheses x N): whether the run is of the good state.
@@ -262,44 +254,32 @@ def log_evidence(values: Sequence[float], good: Bools, scale: float) -> Floats:
     data = np.asarray(values, float)[order]
     data = (data - np.median(data)) / (NOISE * abs(scale))
     good = good[:, order]
-    powers = (np.ones_like(data), data, data**2)  # count, sum and sum of squares determine a mode
-    good_mode = np.stack([good @ power for power in powers])
-    worse = np.stack([_running(~good, power) for power in powers])
+    powers = np.stack([np.ones_like(data), data, data**2])  # count, sum and sum of squares determine a mode
+    good_mode = powers @ good.T
+    # Of the first 0, 1, … N sorted values, those that are bad.
+    worse = np.pad(np.cumsum(powers[:, None] * ~good, axis=2), ((0, 0), (0, 0), (1, 0)))
     bad = worse[:, :, -1]
     better = bad[:, :, None] - worse
     single = math.log(1 - TWO_MODES) + _log_mode(*good_mode) + _log_mode(*bad)
-    # Two modes: every division of the sorted bad values, once.
-    weight = _log_division(worse[0], better[0])
+    # Two modes of unknown, uniformly distributed weight: every division of the sorted bad values, once.
+    left, right = worse[0].astype(int), better[0].astype(int)
+    weight = math.log(TWO_MODES / 2) + _LOG_GAMMA[left] + _LOG_GAMMA[right] - _LOG_GAMMA[left + right + 1]
     weight[:, 1:][good] = -np.inf  # the same division as one position to the left
     own = _log_mode(*good_mode)[:, None] + _log_mode(*worse) + _log_mode(*better)
     shared = _log_mode(*worse) + _log_mode(*(good_mode[:, :, None] + better))
     shared = np.where(worse[0] > 0, shared, -np.inf)
-    half = math.log(TWO_MODES / 2)
-    terms = np.column_stack([single, half + weight + own, half + weight + shared])
+    terms = np.column_stack([single, weight + own, weight + shared])
     return np.asarray(np.logaddexp.reduce(terms, axis=1))
-
-
-def _running(chosen: Bools, data: Floats) -> Floats:
-    """Return the sums of the chosen values among the first 0, 1, … N (hypotheses x N+1)."""
-    sums = np.cumsum(chosen * data, axis=1)
-    return np.concatenate([np.zeros((len(chosen), 1)), sums], axis=1)
 
 
 def _log_mode(count: Floats, total: Floats, squares: Floats) -> Floats:
     """Return the log marginal likelihood of values from one mode: normal, with a normal-inverse-gamma prior."""
     runs = _MEAN_RUNS + count
     spread = 1 + (squares - total**2 / runs) / 2
-    number = np.rint(count).astype(int)
     return np.asarray(
-        _LOG_GAMMA_HALF[number]
+        _LOG_GAMMA_HALF[count.astype(int)]
         - _LOG_GAMMA_HALF[0]
         - (_SHAPE + count / 2) * np.log(np.maximum(spread, 1.0))
         + np.log(_MEAN_RUNS / runs) / 2
         - count / 2 * math.log(2 * math.pi)
     )
-
-
-def _log_division(left: Floats, right: Floats) -> Floats:
-    """Return the log probability of dividing the runs so between two modes of unknown, uniformly distributed weight."""
-    first, second = np.rint(left).astype(int), np.rint(right).astype(int)
-    return np.asarray(_LOG_GAMMA[first] + _LOG_GAMMA[second] - _LOG_GAMMA[first + second + 1])

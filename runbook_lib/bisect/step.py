@@ -29,9 +29,6 @@ from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.machine import files
 from runbook_lib.world.ports import World
 
-#: Seconds that a run may take to end after its limit.
-_ENDING = 60
-
 
 @dataclass(frozen=True)
 class RunLedger:
@@ -78,6 +75,10 @@ class SearchFacts:
     place: LocalPlace | SlurmPlace
     ledger: RunLedger
 
+    def reread(self) -> "SearchFacts":
+        """Return the search with its ledger read again from disk."""
+        return replace(self, ledger=RunLedger.read(self.ledger.path) or self.ledger)
+
     def swappable(self, tag: str) -> tuple[dict[str, Overlay], list[str]]:
         """Return overlays, by component, for what changed from the tag before to this one, and what has none."""
         tags = list(self.ledger.images)
@@ -104,10 +105,11 @@ class SearchFacts:
         """Show the images, the maximum cost, and the next run with its script."""
         request, ledger, following = self.request, self.ledger, self.next()
         left = max(0, request.runs - len(ledger.runs))
-        hours = left * (request.minutes * 60 + _ENDING) / 3600
+        hours = left * (request.minutes + 1) / 60  # a run may take a minute to end after its limit
         cost = {"max. runs": left, "max. hours": f"{hours:.1f}"}
-        if self.place.gpus:
-            cost["max. GPU hours"] = f"{self.place.gpus * hours:.1f}"
+        test = self.place.test.test if isinstance(self.place, SlurmPlace) else None
+        if test and test.gpus:
+            cost["max. GPU hours"] = f"{test.nodes * test.gpus * hours:.1f}"
         shown = display.mapping({
             "what": request.subject, "metric": request.measured,
             "where": "here" if request.here else "on the cluster", "results": ledger.path.parent, **cost,
@@ -161,11 +163,6 @@ def _begin(path: Path, branch: BumpBranch, request: BisectRequest) -> RunLedger:
     return RunLedger(path, references, {tag: versions(image.platforms[platforms[0]]) for tag, image in images.items()})
 
 
-def reread(facts: SearchFacts) -> SearchFacts:
-    """Return the search with its ledger read again from disk."""
-    return replace(facts, ledger=RunLedger.read(facts.ledger.path) or facts.ledger)
-
-
 @dataclass(frozen=True)
 class Searched:
     """The ledger of a search has a result, or its budget is used up."""
@@ -182,7 +179,7 @@ class Searched:
 
     def holds(self, world: World) -> Check:
         """Read the ledger."""
-        name, facts = "the search is over", reread(self.facts)
+        name, facts = "the search is over", self.facts.reread()
         conclusion = facts.next()
         if not isinstance(conclusion, Conclusion):
             detail = f"{len(facts.ledger.runs)} of at most {facts.request.runs} runs so far."
@@ -201,7 +198,7 @@ class Searched:
         files.make_folder(self.facts.place.folder)
         # A second process on the same search would submit the same runs, so this one locks the search until it ends.
         with files.locked(self.facts.place.folder / "lock", print):
-            facts = reread(self.facts)
+            facts = self.facts.reread()
             tree = facts.place.folder / TREE
             if not (facts.request.here or tree.exists()):
                 facts.branch.checkout.archive(facts.branch.start, tree)
