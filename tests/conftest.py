@@ -19,6 +19,8 @@ import pytest
 if TYPE_CHECKING:
     from bumping import World
 
+    from runbook_lib.practice.world import PracticeWorld
+
 ROOT = Path(__file__).resolve().parents[1]
 
 # Of the variables that a person or a CI service has set, a test sees these alone.
@@ -149,6 +151,22 @@ def _is_local(host: object) -> bool:
         return ipaddress.ip_address(str(name)).is_loopback
     except ValueError:
         return False
+
+
+@pytest.fixture
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the runs of a test leave their records."""
+    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
+    return tmp_path / "audit"
+
+
+@pytest.fixture
+def practised(archive: Path, monkeypatch: pytest.MonkeyPatch) -> "PracticeWorld":
+    """A practice environment in which notebooks run."""
+    from runbook_lib.practice.world import open_world
+
+    monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(archive.with_name("world")))
+    return open_world()
 
 
 @pytest.fixture

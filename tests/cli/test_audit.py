@@ -13,10 +13,7 @@ from runbook_lib.cli.__main__ import main
 from runbook_lib.record.run_file import Identity
 from runbook_lib.world.machine import clock
 
-
-@pytest.fixture(autouse=True)
-def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
+pytestmark = pytest.mark.usefixtures("archive")
 
 
 @pytest.fixture

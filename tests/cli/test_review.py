@@ -20,11 +20,6 @@ ASKED = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path))
-
-
 GIVEN = {"tag": "26.04-py3", "mode": "publish"}
 
 
@@ -40,25 +35,25 @@ GIVEN = {"tag": "26.04-py3", "mode": "publish"}
     ],
 )
 def test_answers_are_written_and_the_next_command_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str,
+    archive: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str,
     expected: list[tuple[str, str, str]], status: int,
 ) -> None:  # fmt: skip
-    record(tmp_path, "bump", "waiting", parameters=GIVEN, inputs={"a": "b"})
-    record(tmp_path, "05-golden-values", "waiting", at=1, decisions=ASKED, inputs={"a": "b"})
+    record(archive, "bump", "waiting", parameters=GIVEN, inputs={"a": "b"})
+    record(archive, "05-golden-values", "waiting", at=1, decisions=ASKED, inputs={"a": "b"})
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
     assert main(["review", "--json"]) == 1
     assert [each["subject"] for each in json.loads(capsys.readouterr().out)["decisions"]] == [FILE, "gpt/b@dgx_h100"]
     assert main(["review"]) == status
-    found = decisions.read(tmp_path.joinpath(*BUMP.parts) / "decisions.yaml")
+    found = decisions.read(archive.joinpath(*BUMP.parts) / "decisions.yaml")
     assert [(each.kind, each.reason, each.confirm) for each in found.entries] == expected
     assert ("runbooks/bump.ipynb -r tag 26.04-py3\n" in capsys.readouterr().out) is bool(expected)
 
 
 def test_what_was_decided_in_an_earlier_sitting_counts_on_the_same_values(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    archive: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record(tmp_path, "bump", "waiting", parameters=GIVEN, inputs={"a": "b"})
-    record(tmp_path, "05-golden-values", "waiting", at=1, decisions=ASKED[:1], inputs={"a": "b"})
+    record(archive, "bump", "waiting", parameters=GIVEN, inputs={"a": "b"})
+    record(archive, "05-golden-values", "waiting", at=1, decisions=ASKED[:1], inputs={"a": "b"})
     for typed, status, told in (
         ("a\nfine\nno\nq\n", 1, "0 of 1"), ("a\nfine\ndivergence\n", 0, "1 of 1"), ("\n", 0, "Accept: “fine”"),
     ):  # fmt: skip
@@ -67,7 +62,7 @@ def test_what_was_decided_in_an_earlier_sitting_counts_on_the_same_values(
         assert told in capsys.readouterr().out
     assert main(["review", "--json"]) == 0
     other = [ASKED[0] | {"facts": DANGER | {"key": "other"}}]
-    record(tmp_path, "05-golden-values", "waiting", at=2, decisions=other, inputs={"a": "b"})
+    record(archive, "05-golden-values", "waiting", at=2, decisions=other, inputs={"a": "b"})
     assert main(["review", "--json"]) == 1
 
 
@@ -78,19 +73,20 @@ def test_what_was_decided_in_an_earlier_sitting_counts_on_the_same_values(
     ids=["left alone", "decided otherwise"],
 )
 def test_a_hold_stays_until_its_card_is_decided(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, holds: list[str], named: bool
+    archive: Path, monkeypatch: pytest.MonkeyPatch, typed: str, holds: list[str], named: bool
 ) -> None:
-    file = tmp_path / "mine.yaml" if named else tmp_path.joinpath(*BUMP.parts) / "decisions.yaml"
+    file = archive / "mine.yaml" if named else archive.joinpath(*BUMP.parts) / "decisions.yaml"
     given = GIVEN | ({"decisions": str(file)} if named else {})
-    record(tmp_path, "05-golden-values", "waiting", decisions=ASKED, inputs={"a": "b"})
-    record(tmp_path, "bump", "waiting", at=1, parameters=given, inputs={"a": "b"})
-    record(tmp_path, "06-broken-tests", "waiting", at=2, inputs={"a": "b"})
+    record(archive, "05-golden-values", "waiting", decisions=ASKED, inputs={"a": "b"})
+    record(archive, "bump", "waiting", at=1, parameters=given, inputs={"a": "b"})
+    record(archive, "06-broken-tests", "waiting", at=2, inputs={"a": "b"})
     decisions.add(file, [Decision("hold", "image", "too large"), Decision("hold", FILE, "ask", seen=Seen("k"))])
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
     assert main(["review"]) == 0
     assert [each.subject for each in decisions.read(file).of("hold")] == holds
 
 
+@pytest.mark.usefixtures("archive")
 def test_an_archive_without_a_bump_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["review"]) == 2
     assert "There is no bump in" in capsys.readouterr().err

@@ -17,7 +17,7 @@ from runbook_lib.compute.build_step import BuildImage, VersionsMatch
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.model import Plan
 from runbook_lib.pins.bump import Bump
-from runbook_lib.practice.world import PracticeWorld, open_world
+from runbook_lib.practice.world import PracticeWorld
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.ports import OnlineServices, World
 
@@ -168,32 +168,20 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         yield published
 
 
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PracticeWorld:
-    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
-    monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
-    return open_world()
-
-
 def execute(name: str, /, **parameters: object) -> Ran:
     return run.execute(ROOT / "runbooks" / f"{name}.ipynb", parameters)
-
-
-def predicate(result: Ran) -> dict[str, Any]:
-    assert result.record is not None
-    return json.loads((result.record / "run.json").read_text())  # type: ignore[no-any-return]
 
 
 @pytest.mark.component("registry")
 @pytest.mark.component("container")
 def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
-    world: PracticeWorld, engine: Place, monkeypatch: pytest.MonkeyPatch
+    practised: PracticeWorld, engine: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert execute("01-github-pin", tag=TAG, mode="local").ok
-    subprocess.run(["git", "-C", str(world.checkout), "switch", "-q", f"bump/main/dev-{TAG}"], check=True)
+    subprocess.run(["git", "-C", str(practised.checkout), "switch", "-q", f"bump/main/dev-{TAG}"], check=True)
     for name, value in {**engine.env, "GITHUB_REPOSITORY": "practice/Megatron-LM"}.items():
         monkeypatch.setenv(name, value)
-    parameters = {"repo": str(world.checkout), "tag": TAG, "arguments": "--tag practice:bumped"}
+    parameters = {"repo": str(practised.checkout), "tag": TAG, "arguments": "--tag practice:bumped"}
 
     previewed = execute("build-image", **parameters)
     assert previewed.state == "previewed", previewed.summary
@@ -205,7 +193,7 @@ def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
 
     first = execute("build-image", **parameters, mode="local")
     assert (first.state, first.summary) == ("done", "Built megatron-lm:local."), first.summary
-    statement, record = predicate(first), first.record
+    statement, record = first.run, first.record
     assert record is not None
     assert [check["status"] for check in statement["checks"]] == ["passed", "passed"]
     (effect,) = statement["effects"]
@@ -219,15 +207,15 @@ def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
     assert engine.buildah("containers", "-q") == ""
 
     repeated = execute("build-image", **parameters, mode="local")
-    assert (repeated.state, predicate(repeated)["inputs"]["image"]) == ("done", image)
+    assert (repeated.state, repeated.run["inputs"]["image"]) == ("done", image)
 
     # A failed build leaves the earlier image, and the record names the line and the cause.
-    (world.checkout / "docker/common/install_nccl.sh").write_text("uv sync --locked\n")
+    (practised.checkout / "docker/common/install_nccl.sh").write_text("uv sync --locked\n")
     failed = execute("build-image", **parameters, mode="local")
     assert failed.state == "failed"
     assert "RUN sh /opt/install_nccl.sh" in failed.summary
     assert "Use the image built from" in failed.summary
     assert engines.image_id("buildah", "practice:bumped") == image
-    statement = predicate(failed)
+    statement = failed.run
     assert statement["effects"] == []
     assert "It waits for the one above." in statement["checks"][1]["detail"]

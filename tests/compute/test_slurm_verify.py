@@ -1,6 +1,5 @@
 """A matrix of tests on a real Slurm of two nodes: submitted, continued, diagnosed, judged, cancelled."""
 
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -277,9 +276,8 @@ def test_containers_get_the_planned_commit(world: World) -> None:
 
 @needs_slurm
 def test_the_notebook_continues_when_it_is_started_again(
-    real: Cluster, world: World, monkeypatch: pytest.MonkeyPatch
+    real: Cluster, world: World, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RUNBOOK_AUDIT", str(world.folder / "audit"))
     monkeypatch.setenv("GITHUB_REPOSITORY", "o/Megatron-LM")
     for name, value in real.environment.items():
         monkeypatch.setenv(name, value)
@@ -290,9 +288,7 @@ def test_the_notebook_continues_when_it_is_started_again(
 
     def execute(**options: object) -> tuple[str, str, list[dict[str, Any]]]:
         result = run.execute(ROOT / "runbooks/slurm-verify.ipynb", {**parameters, **options})
-        assert result.record is not None, result.summary
-        predicate = json.loads((result.record / "run.json").read_text())
-        return result.state, result.summary, predicate["effects"]
+        return result.state, result.summary, result.run["effects"]
 
     preview = execute()
     assert (preview[0], preview[2]) == ("previewed", [])
@@ -304,7 +300,7 @@ def test_the_notebook_continues_when_it_is_started_again(
     state, summary, effects = execute(mode="local", wait=True)
     assert (state, effects) == ("waiting", [])
     assert "1 passed, 1 failed" in summary
-    tables = [path.read_text() for path in (world.folder / "audit").rglob("slurm-tests.csv")]
+    tables = [path.read_text() for path in archive.rglob("slurm-tests.csv")]
     assert ["gpt/oom" in text for text in tables if "out of memory" in text] == [True]
 
 

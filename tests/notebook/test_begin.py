@@ -8,17 +8,15 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.model import Effect
 from runbook_lib.notebook import form
 from runbook_lib.notebook.begin import begin
-from runbook_lib.practice.world import PracticeWorld, open_world
+from runbook_lib.practice.world import PracticeWorld
 from runbook_lib.record import run_file
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PracticeWorld:
+def world(practised: PracticeWorld, monkeypatch: pytest.MonkeyPatch) -> PracticeWorld:
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
-    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
-    monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
     monkeypatch.setenv("GITHUB_REPOSITORY", "practice/Megatron-LM")
-    return open_world()
+    return practised
 
 
 @pytest.mark.parametrize("interactive", [False, True])

@@ -14,7 +14,7 @@ from runbook_lib.notebook import child, form_views
 from runbook_lib.notebook.card_widgets import CardWidgets
 from runbook_lib.notebook.cards import Card
 from runbook_lib.notebook.form import Form
-from runbook_lib.practice.world import PracticeWorld, open_world
+from runbook_lib.practice.world import PracticeWorld
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,14 +22,11 @@ TAG = "26.04-py3"
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PracticeWorld]:
-    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
-    monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
+def world(practised: PracticeWorld, monkeypatch: pytest.MonkeyPatch) -> Iterator[PracticeWorld]:
     monkeypatch.setenv("JPY_SESSION_NAME", str(ROOT / "runbooks/01-github-pin.ipynb"))
-    opened = open_world()
-    with opened.store.transaction() as state:
+    with practised.store.transaction() as state:
         state.ci_seconds = 36000.0  # until a test ends it
-    yield opened
+    yield practised
     for thread in threading.enumerate():
         if thread.name == "form":
             thread.join(120)

@@ -9,12 +9,8 @@ from runbook_lib.notebook import start
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record import archive, status
 
+pytestmark = pytest.mark.usefixtures("archive")
 CHECK = {"name": "x", "status": "passed", "detail": ""}
-
-
-@pytest.fixture(autouse=True)
-def archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
 
 
 def shown() -> str:

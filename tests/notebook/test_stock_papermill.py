@@ -34,29 +34,31 @@ def papermill(path: Path, output: Path, *arguments: str, cwd: Path, **more: str)
     return subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, check=False)
 
 
-@pytest.fixture(autouse=True)
-def audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
-    monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
-    return tmp_path / "audit"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("folder", "engine"), [("the clone", ENGINE), ("runbooks", STOCK), ("elsewhere", ENGINE)])
-def test_a_step_leaves_a_closed_record(tmp_path: Path, audit: Path, folder: str, engine: list[str]) -> None:
+def test_a_step_leaves_a_closed_record(tmp_path: Path, archive: Path, folder: str, engine: list[str]) -> None:
     cwd = {"the clone": provenance.ROOT, "runbooks": RUNBOOKS}.get(folder, tmp_path)
     path = RUNBOOKS / "03-open-pr.ipynb"
     named = path.relative_to(cwd) if path.is_relative_to(cwd) else path
-    done = papermill(named, tmp_path / "out.ipynb", "-p", "tag", "26.05-py3", *engine, cwd=cwd)
+    done = papermill(
+        named,
+        tmp_path / "out.ipynb",
+        "-p",
+        "tag",
+        "26.05-py3",
+        *engine,
+        cwd=cwd,
+        RUNBOOK_PRACTICE_HOME=f"{tmp_path}/world",
+    )
     assert done.returncode == 0, done.stderr
-    (record,) = records(audit)
+    (record,) = records(archive)
     run = run_file.read(record)
     assert (run["state"], run["parameters"]) == ("done", {"tag": "26.05-py3"})
     assert f"Record: {record.name}" in "".join(outputs(tmp_path / "out.ipynb"))
     assert (record / "executed.ipynb").is_file() is bool(engine)
     if engine:
         assert outputs(record / "executed.ipynb") == outputs(tmp_path / "out.ipynb")
-    assert verify(audit)[0] == []
+    assert verify(archive)[0] == []
 
 
 @pytest.mark.parametrize(
@@ -72,19 +74,19 @@ def test_a_step_leaves_a_closed_record(tmp_path: Path, audit: Path, folder: str,
     ],
 )
 def test_how_a_run_ends(
-    tmp_path: Path, audit: Path, engine: list[str], cells: list[str], state: str, words: str
+    tmp_path: Path, archive: Path, engine: list[str], cells: list[str], state: str, words: str
 ) -> None:
     path = notebook(tmp_path / "01-a.ipynb", *cells)
     done = papermill(path, tmp_path / "out.ipynb", "-p", "tag", "26.04-py3", *engine, cwd=tmp_path)
     assert (done.returncode == 0) is (state == "waiting" or len(cells) == 1), done.stderr
-    (record,) = records(audit)
+    (record,) = records(archive)
     assert run_file.read(record)["state"] == state
     assert words in run_file.read(record)["outcome"]["sentence"]
-    assert verify(audit)[0] == []
+    assert verify(archive)[0] == []
 
 
 @pytest.mark.slow
-def test_no_secret_leaves_the_kernel(tmp_path: Path, audit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_leaves_the_kernel(tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "in").mkdir()
     monkeypatch.setenv("SEED_TOKEN", held := seeded.secrets("held")["NVIDIA"])
     cell, by_form = seeded.let_out(tmp_path / "in" / "told.json", "stock")

@@ -17,7 +17,7 @@ from practice_state import fingerprint
 
 from runbook_lib.cli.__main__ import main
 from runbook_lib.practice.store import CI_SECONDS
-from runbook_lib.practice.world import PracticeWorld, open_world
+from runbook_lib.practice.world import PracticeWorld
 from runbook_lib.record.store import verify
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,12 +95,9 @@ def test_the_head_of_a_notebook_has_all_parts_and_its_links_lead_somewhere(path:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PracticeWorld:
-    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
-    monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
-    world = open_world()
-    slow_ci(world, 36000.0)  # it ends where a test lets it
-    return world
+def world(practised: PracticeWorld) -> PracticeWorld:
+    slow_ci(practised, 36000.0)  # it ends where a test lets it
+    return practised
 
 
 def slow_ci(world: PracticeWorld, seconds: float) -> None:

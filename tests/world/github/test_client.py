@@ -151,11 +151,10 @@ def test_reads_are_tried_again_and_writes_never(connect: Connect, first: Excepti
         ({"GITHUB_TOKEN": "two words"}, "GITHUB_TOKEN contains spaces"),
     ],
 )
-def test_unreachable_hosts(env: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_tokens_that_are_none(env: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # no gh
-    with pytest.raises(RunbookError, match=words) as caught:
+    with pytest.raises(RunbookError, match=words):
         GitHub("o/r", env)
-    assert "hush" not in str(caught.value)
 
 
 def test_libraries_of_http_are_imported_with_the_first_request_alone() -> None:

@@ -19,18 +19,11 @@ while not os.path.exists("go on"):
     time.sleep(0.02)"""
 
 
-@pytest.fixture
-def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A notebook that waits for a file beside it."""
-    monkeypatch.setenv("GITHUB_REPOSITORY", "o/r")
-    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
-    return notebook(
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_run_under_nohup_continues(archive: Path, tmp_path: Path, number: signal.Signals) -> None:
+    waiting = notebook(
         tmp_path / "runbooks/01-a.ipynb", WAITING, "step.conclude('done', Outcome('Fine.'))", "recording.end(step)"
     )
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_a_run_under_nohup_continues(waiting: Path, tmp_path: Path, number: signal.Signals) -> None:
     process = subprocess.Popen(
         command(waiting, "-p", "tag", "26.04-py3"), cwd=waiting.parent, env=environ(), stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -41,4 +34,4 @@ def test_a_run_under_nohup_continues(waiting: Path, tmp_path: Path, number: sign
     (waiting.parent / "go on").touch()
     told, _ = process.communicate(timeout=60)
     assert process.returncode == 0, told
-    assert [run_file.read(folder)["state"] for folder in records(tmp_path / "audit")] == ["done"]
+    assert [run_file.read(folder)["state"] for folder in records(archive)] == ["done"]
