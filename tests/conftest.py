@@ -18,6 +18,7 @@ import pytest
 
 if TYPE_CHECKING:
     from bumping import World
+    from slurm_cluster import Cluster
 
     from runbook_lib.practice.world import PracticeWorld
 
@@ -291,6 +292,15 @@ def opened(tmp_path: Path) -> Iterator["World"]:
     from bumping import World, world
 
     with world(tmp_path, World.open_pr) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator["Cluster"]:
+    """A real Slurm of two nodes, which forgets ended jobs after an hour."""
+    from slurm_cluster import cluster
+
+    with cluster() as started:
         yield started
 
 

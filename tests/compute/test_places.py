@@ -31,7 +31,6 @@ PODMAN = Machine(engine="podman")
 SHELL = make_step("shell", {"checkout": "/c", "inside": "/i"})
 LOCK, COMMIT = make_step("lock", {}), WorkStep("Commit", ("git", "commit"), "host", "Why.")
 CLUSTER = {"session": Session(2, 4, "team", "batch", "4:00:00"), "repository": MEGATRON_BRIDGE}
-UNDERSTOOD = ("local", "slurm")
 
 
 def place(name: PlaceName = "local", image: str = "megatron-lm:local", **more: Any) -> WorkPlace:
@@ -137,7 +136,7 @@ def test_the_place_is_what_the_machine_has(machine: Machine, name: str) -> None:
 
 
 def test_an_unavailable_place_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in UNDERSTOOD:
+    for name in ("local", "slurm"):
         assert place(name, machine=Machine()).obstacle()  # type: ignore[arg-type]
     complete = Machine(engine="docker", slurm=True)
     for name in PLACES:

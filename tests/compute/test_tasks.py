@@ -107,9 +107,8 @@ def clones(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def plan(clones: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Planner:
+def plan(clones: Path, tmp_path: Path) -> Planner:
     """Return the plan of a task, with its arguments after its name, inside of a container; only states need a copy."""
-    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
 
     def look(repository: Repository, task: str, *states: State, **more: Any) -> TaskPlan:
         clone = clones / (BRIDGE.name if repository is BRIDGE else LM.name)

@@ -175,8 +175,3 @@ def test_every_case_of_the_connections(own: int | None) -> None:
                 else:
                     with pytest.raises(Refused, match=r"contradicts|exclude each other.* TP 2|exclude each other.* CP"):
                         choose(platform, test)
-
-
-def test_an_unknown_platform_is_named() -> None:
-    with pytest.raises(CannotTell, match=r"'dgx_h10'.*dgx_a100"):
-        choose("dgx_h10", Parallelism())

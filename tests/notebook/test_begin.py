@@ -14,7 +14,6 @@ from runbook_lib.record import run_file
 
 @pytest.fixture
 def world(practised: PracticeWorld, monkeypatch: pytest.MonkeyPatch) -> PracticeWorld:
-    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
     monkeypatch.setenv("GITHUB_REPOSITORY", "practice/Megatron-LM")
     return practised
 

@@ -4,7 +4,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,13 +21,6 @@ from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
 
 GOLDEN = '{"lm loss": {"start_step": 1, "end_step": 1, "step_interval": 1, "values": {"1": 10.5}}}'
 needs_slurm = pytest.mark.component("slurm")
-
-
-@pytest.fixture(scope="module")
-def real() -> Iterator[Cluster]:
-    """A cluster for all tests here, which forgets ended jobs after an hour."""
-    with cluster() as made:
-        yield made
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ TWO, EIGHT = (f"MODEL_ARGS:\n  --tensor-model-parallel-size: {size}\n" for size 
         ({}, 0, f"{EIGHT}  --num-attention-heads: 12\n", "12 attention heads cannot be divided by TP 8"),
         ({}, 0, "[", "model_config.yaml is not valid YAML"),
         ({}, 0, f"{TWO}  --overlap-moe-expert-parallel-comm: true\n", "exclude each other"),
-        ({"platform": "dgx_new"}, 0, TWO, "dgx_new"),
+        ({"platform": "dgx_new"}, 0, TWO, "'dgx_new' are unknown"),
         ({"gpus": 1}, 0, EIGHT, "requests 1 GPUs per node"),
         ({"gpus": 1}, 8, EIGHT, ""),
         ({"gpus": 1}, 4, EIGHT, "multiple of 8 (TP 8 × CP 1 × PP 1)."),  # more was given already

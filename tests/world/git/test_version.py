@@ -1,7 +1,6 @@
 """Which git will do: an old one is told before anything is done."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,7 @@ from runbook_lib.world.git.checkout import Checkout
 
 
 @pytest.fixture(autouse=True)
-def _anew() -> Iterator[None]:
-    command.require.cache_clear()
-    yield
+def _anew() -> None:
     command.require.cache_clear()
 
 

@@ -11,9 +11,7 @@ from runbook_lib.world.github.models import Comment, LabelEvent, WorkflowJob, Wo
 
 NOON = datetime(2026, 4, 1, 12, tzinfo=UTC)
 HEAD, OTHER = "a1" * 20, "b2" * 20
-RUN = WorkflowRun(
-    123, "https://x/123", WORKFLOW, HEAD, "pull-request/7", "in_progress", "", 1, NOON
-)  # fmt: skip
+RUN = WorkflowRun(123, "https://x/123", WORKFLOW, HEAD, "pull-request/7", "in_progress", "", 1, NOON)
 JOB = WorkflowJob(1, "https://x/job", "gpt/a - latest", "completed", "success", NOON, NOON)
 BAD = replace(JOB, name="gpt/b - latest", conclusion="failure")
 BUSY = replace(JOB, name="gpt/c - latest", status="in_progress", conclusion="")
