@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from runbook_lib.decisions import KINDS, Decision, Decisions
 from runbook_lib.model import Check, Next
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice import seed
-from runbook_lib.practice.store import ACCOUNTS, ENGINEER, Store
+from runbook_lib.practice.store import ENGINEER, Store
 from runbook_lib.record import decisions, run_file
 from runbook_lib.record.recorder import Recorder
 from runbook_lib.record.run_file import Identity
@@ -223,12 +223,6 @@ class World:
             git(checkout, "status", "--porcelain=v2", "--branch"), git(checkout, "for-each-ref"),
             git(checkout, "diff"), git(self.remote, "for-each-ref"), repr(pulls), repr(talk),
         )  # fmt: skip
-
-
-@pytest.fixture
-def colleague(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the owner of the fork write to the repository, too."""
-    monkeypatch.setitem(ACCOUNTS, CONTRIBUTOR, replace(ACCOUNTS[CONTRIBUTOR], may_write=True))
 
 
 def allowed(names: str) -> Decisions:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -302,6 +303,14 @@ def real() -> Iterator["Cluster"]:
 
     with cluster() as started:
         yield started
+
+
+@pytest.fixture
+def colleague(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the owner of the fork write to the repository, too."""
+    from people import ACCOUNTS, STRANGER
+
+    monkeypatch.setitem(ACCOUNTS, STRANGER.login, replace(STRANGER, may_write=True))
 
 
 def _clone(variable: str) -> Path:

@@ -6,9 +6,8 @@ from typing import Any
 
 import gitlab_project
 import pytest
-from bumping import REPOSITORY, World, bump_to, git
+from bumping import REPOSITORY, World, after_ci, bump_to, git
 from IPython.display import display
-from test_golden_step import step05
 
 from runbook_lib.bump import after_merge
 from runbook_lib.bump.after_merge import MergeFacts
@@ -40,10 +39,8 @@ def outcome(world: World) -> tuple[str, str, str]:
 @pytest.fixture
 def merged(world: World) -> World:
     """A bump that CI tested, and that was merged just now."""
-    made = world.open_pr()
-    step05(world, let_go=True)
-    world.now[0] += 1000
-    world.forge.merge(made.pull.number)
+    after_ci(world)
+    world.forge.merge(10)
     return world
 
 

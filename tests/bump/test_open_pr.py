@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bumping import BRANCH, CONTRIBUTOR, World, bump_to, colleague, git
+from bumping import BRANCH, CONTRIBUTOR, World, bump_to, git
 from clones import commit
 
 from runbook_lib.bump import open_pr
@@ -17,7 +17,6 @@ from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.github.models import Pull
 from runbook_lib.world.ports import World as Outside
 
-__all__ = ["colleague"]
 TITLE = "chore: Update Docker image version to 26.04-py3"
 DEV = {"docker/.ngc_version.dev", "docker/Dockerfile.ci.dev", ".gitlab/stages/01.build.yml"}
 

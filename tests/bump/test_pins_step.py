@@ -9,7 +9,6 @@ from typing import Any
 import clones
 import pytest
 from bumping import allowed
-from bumping import world as practice_forge
 from layouts import layout
 from whole_bump import playing
 
@@ -228,16 +227,6 @@ def test_only_a_preview_works_without_an_identity(checkout: Checkout, step: reco
     with pytest.raises(RunbookError, match=r"git config user\.email"):
         run(checkout, step, mode="local").step(pins_step.github)
     assert state(checkout) == before
-
-
-@pytest.mark.parametrize(
-    ("token", "statuses"),
-    [("contributor-token", ["passed", "skipped", "passed"]), ("practice-token", ["passed"] * 3)],
-)
-def test_only_accounts_with_the_right_can_set_labels(tmp_path: Path, token: str, statuses: list[str]) -> None:
-    with practice_forge(tmp_path) as at:
-        found = preflight.rights(at.github(token), Bump.parse(tag=TAG, mode="publish"))
-    assert [check.status for check in found] == statuses
 
 
 def test_without_a_token_only_publishing_is_refused(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:

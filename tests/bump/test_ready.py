@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bumping import BRANCH, CONTRIBUTOR, World, allowed, bump_to, colleague, git
+from bumping import BRANCH, CONTRIBUTOR, World, allowed, bump_to, git
 from clones import commit
 
 from runbook_lib.bump import ready
@@ -22,8 +22,6 @@ from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.github.models import WorkflowJob
 
 MBRIDGE = "Run MBridge tests"
-
-__all__ = ["colleague"]
 
 
 # -- what was looked at ---------------------------------------------------------------------------------------------

@@ -44,6 +44,14 @@ def test_missing_permissions_of_a_token(world: World, token: Token, private: boo
     assert asked(world, token, "preview").status == (status if status != "failed" else "skipped")
 
 
+@pytest.mark.parametrize(
+    ("token", "statuses"),
+    [("contributor-token", ["passed", "skipped", "passed"]), ("practice-token", ["passed"] * 3)],
+)
+def test_only_accounts_with_the_right_can_set_labels(world: World, token: str, statuses: list[str]) -> None:
+    assert [check.status for check in preflight.rights(world.github(token), bump_to())] == statuses
+
+
 def test_a_private_repository_is_not_seen_without_the_scope(world: World) -> None:
     world.served.make_private()
     with pytest.raises(RunbookError, match=r"one of the scopes repo; the token has public_repo") as caught:

@@ -5,13 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bumping import BRANCH, CONTRIBUTOR, bump_to, colleague, git
+from bumping import BRANCH, CONTRIBUTOR, bump_to, git
 from clones import commit
 from watched import Watched, watched
 
 from runbook_lib.cli.__main__ import main
-
-__all__ = ["colleague"]
 
 
 @pytest.fixture

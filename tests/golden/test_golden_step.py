@@ -13,7 +13,7 @@ from typing import Any
 import gitlab_project
 import pytest
 from bisect_world import read_offer
-from bumping import BRANCH, REPOSITORY, World, bump_to, git, world
+from bumping import BRANCH, REPOSITORY, World, after_ci, bump_to, git, world
 from clones import commit
 from stores import packed
 
@@ -76,12 +76,10 @@ class Ran:
 
 
 def step05(
-    at: World, *, mode: str = "publish", token: str = "practice-token", let_go: bool = False, tag: str = "26.04-py3",
+    at: World, *, mode: str = "publish", token: str = "practice-token", tag: str = "26.04-py3",
     run_id: str = "", source: str = "github", **told: Any,
 ) -> Ran:  # fmt: skip
-    """Step 5, as its notebook runs it with these decisions; ``let_go`` authorizes CI first."""
-    if let_go:
-        at.run(RunCi(), token=token, **told)
+    """Step 5, as its notebook runs it with these decisions."""
     ran = Ran(GoldenStep(run_id, source))
     run = at.context(bump_to(tag, mode=mode, **told), token)
     run.step(ran)
@@ -114,17 +112,9 @@ def slower(monkeypatch: pytest.MonkeyPatch, case: str, factor: float) -> None:
     monkeypatch.setattr(PracticeForge, "archive", rewritten)
 
 
-def first_run(made: World) -> None:
-    """Open the pull request, and let its first CI run end."""
-    made.open_pr()
-    git(made.checkout.path, "switch", "-q", BRANCH)
-    step05(made, let_go=True)
-    made.now[0] += 1000
-
-
 @pytest.fixture
 def at(tmp_path: Path) -> Iterator[World]:
-    with world(tmp_path, first_run) as made:
+    with world(tmp_path, after_ci) as made:
         yield made
 
 
@@ -232,22 +222,21 @@ def test_a_round_is_pushed_once_and_tested(at: World) -> None:
     assert [entry["subject"] for entry in at.said("exceptions")] == ["older-run"]
 
 
-def test_nothing_is_pushed_while_a_run_is_in_progress(tmp_path: Path) -> None:
-    with world(tmp_path) as at:
-        at.open_pr()
-        git(at.checkout.path, "switch", "-q", BRANCH)
-        step05(at, let_go=True)
-        at.now[0] += 30
-        at.step(bump_to()).planned_commit(at.head(), git(at.checkout.path, "rev-parse", "HEAD^{tree}"), "refresh")
-        git(at.checkout.path, "commit", "-qs", "--allow-empty", "-m", TITLE)
-        head = git(at.checkout.path, "rev-parse", "HEAD")[:10]
-        for allow, starts in (("", "waiting for CI run"), ("push-while-running", f"{head} is pushed")):
-            run = at.context(bump_to(allow=allow))
-            run.world.round = Round()
-            run.step(push_round)
-            assert at.outcome().startswith(starts)
-            assert at.effects() == ["push", "comment"] * bool(allow)
-        assert [entry["subject"] for entry in at.said("exceptions")] == ["push-while-running"]
+def test_nothing_is_pushed_while_a_run_is_in_progress(opened: World) -> None:
+    path = opened.checkout.path
+    git(path, "switch", "-q", BRANCH)
+    opened.run(RunCi())
+    opened.now[0] += 30
+    opened.step(bump_to()).planned_commit(opened.head(), git(path, "rev-parse", "HEAD^{tree}"), "refresh")
+    git(path, "commit", "-qs", "--allow-empty", "-m", TITLE)
+    head = git(path, "rev-parse", "HEAD")[:10]
+    for allow, starts in (("", "waiting for CI run"), ("push-while-running", f"{head} is pushed")):
+        run = opened.context(bump_to(allow=allow))
+        run.world.round = Round()
+        run.step(push_round)
+        assert opened.outcome().startswith(starts)
+        assert opened.effects() == ["push", "comment"] * bool(allow)
+    assert [entry["subject"] for entry in opened.said("exceptions")] == ["push-while-running"]
 
 
 def test_a_decision_about_one_round_is_open_again_on_other_values(

@@ -50,7 +50,6 @@ def test_a_pattern_gives_every_match():
         "# ARG BASE=x\nARG BASE\n",
         "ARG OTHER_BASE=x\nARG BASES=x\nARG base=x\n",
         "FROM a\nARG BASE=x\n",
-        "FROM a\nRUN <<EOF\nARG BASE=x\nEOF\n",
         "ARG OTHER=1 \\\n# BASE=x\n  MORE=2\n",
     ],
 )
@@ -67,7 +66,6 @@ def test_a_dockerfile_without_a_default_before_its_first_from_has_no_pin(text):
         ('# syntax=docker/dockerfile:1\n\nARG BASE="x:1"\nFROM $BASE\n', 3),
         ("ARG A=1 BASE=x:1 C\n", 1),
         ("ARG A=1 \\\n  # comment \\\n\n  BASE=x:1 \\\n  C=2\nFROM $BASE\n", 4),
-        ("ARG \\\r\n  BASE=x:1\r\n", 2),
         ("# escape=`\r\nARG `\r\n  BASE=x:1\r\n", 3),
         ("ARG BASE=x:1 \\\n", 1),
     ],

@@ -10,8 +10,8 @@ from typing import Any
 import gitlab_project
 import pytest
 from bisect_world import read_offer
-from bumping import REPOSITORY, World, bump_to, decided, git, world
-from test_golden_step import REGRESSION, first_run, step05
+from bumping import REPOSITORY, World, after_ci, bump_to, decided, git, world
+from test_golden_step import REGRESSION, step05
 
 from runbook_lib.bump import ready
 from runbook_lib.bump.ready import ReadyFacts
@@ -71,7 +71,7 @@ def shown(at: World, facts: BrokenTestFacts) -> str:
 
 @pytest.fixture
 def at(tmp_path: Path) -> Iterator[World]:
-    with world(tmp_path, first_run) as made:
+    with world(tmp_path, after_ci) as made:
         yield made
 
 
@@ -234,7 +234,6 @@ def test_the_decisions_of_a_round_go_in_one_push_with_an_issue_each(at: World) -
 @pytest.mark.slow
 def test_a_flaky_test_is_reported_with_its_history_before_it_runs_again(at: World) -> None:
     name = "mimo/mimo_vlm_tp1 - latest"
-    assert at.records is not None
     folder = at.records.parent / "dev-26.02-py3" / "20260103T000000Z-06-broken-tests"
     folder.mkdir(parents=True)
     (folder / "failures.csv").write_text(f"job,class,url\n{name},flaky infrastructure,https://x/1\n")
