@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +11,7 @@ import executing as run
 import pytest
 import slurm_repository
 from clones import commit
-from slurm_cluster import Cluster, cluster
+from slurm_cluster import Cluster
 from slurm_runs import CountingSlurm
 from stand_ins import stand_in
 from waiting import wait_until
@@ -75,12 +74,6 @@ class World:
 
 def cases(plan: SlurmFacts) -> list[str]:
     return [job.entry.test.case for job in plan.new]
-
-
-@pytest.fixture(scope="module")
-def real() -> Iterator[Cluster]:
-    with cluster() as started:
-        yield started
 
 
 Submitted = tuple[World, dict[str, MatrixOutcome], list[dict[str, Any]]]

@@ -1,7 +1,5 @@
 """``runbook image diff``, and what preflight shows of a new image, against the practice registry."""
 
-from pathlib import Path
-
 import pytest
 
 from runbook_lib.bump import pins_step
@@ -54,8 +52,8 @@ def test_a_missing_image_is_reported(capsys: pytest.CaptureFixture[str], name: s
     assert says in capsys.readouterr().err
 
 
-def test_preflight_shows_what_the_image_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
+@pytest.mark.usefixtures("practised")
+def test_preflight_shows_what_the_image_changes() -> None:
     world = RunTarget({})
     branch = BumpBranch.find(world.checkout, Bump.parse(tag="26.04-py3"), world.services)
     ahead = pins_step.plan_bump(branch)
