@@ -228,12 +228,12 @@ def judge(request: BisectRequest, run: Trial, overlay: Overlay | None, folder: P
         problem = "it was killed before it could report its exit status"
     if not (problem or nodes) and (not request.here or "{overlay}" in request.subject):
         problem = f"the container was not started (exit status {status}): {error}"
+    if not problem and status == _CANNOT_TELL:
+        problem = f"it ended with status {status}, so no container was started, or the command cannot tell: {error}"
     run = replace(run, node="".join(nodes[:1])[:80])
     invalid = overlays.invalidity(overlay, output) if overlay else ""
     if invalid and (not problem or status == INVALID):
         return replace(run, outcome="invalid", reason=invalid[:400])
-    if not problem and status == _CANNOT_TELL:
-        problem = f"it ended with status {status}, so no container was started, or the command cannot tell: {error}"
     # A test whose golden values drifted fails, but has measured values anyway.
     if not problem and status and request.metric == "value":
         problem = f"it failed with exit status {status}, without producing a value: {error}".removesuffix(": ")

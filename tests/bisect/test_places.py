@@ -35,6 +35,7 @@ REPORT = "runbook-overlay: nccl 2.29.7"
         ("exit", 0, [], "", NCCL, ("invalid", None)),
         ("exit", 86, ["runbook-invalid: nccl: pip"], "it failed", NCCL, ("invalid", None)),
         ("exit", 1, [], "no container", NCCL, ("lost", None)),
+        ("exit", 125, [], "", NCCL, ("lost", None)),
         ("iteration-time lower", 1, [], "", None, ("value", 3.5)),
     ],
 )
