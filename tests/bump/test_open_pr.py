@@ -322,6 +322,7 @@ def test_github_gets_a_moment_to_notice_a_push(monkeypatch: pytest.MonkeyPatch) 
     [
         ("https://github.com/me/Megatron-LM.git", "origin", "me"),
         ("https://token@github.com/me/renamed", "origin", "me"),
+        ("git@github.com:me/Megatron-LM.git", "origin", "me"),
         # The folders of the remote on this machine that stands for the forge's own repository say nothing.
         ("/srv/git/Megatron-LM.git", "origin", "practice"),
         ("file:///srv/git/Megatron-LM.git", "origin", "practice"),
