@@ -5,18 +5,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from runbook_lib import display, notebooks
-from runbook_lib.compute import build_plan, internal_gitlab, smoke
+from runbook_lib.compute import build_plan, smoke
 from runbook_lib.compute import engine as engines
 from runbook_lib.compute.build_plan import BuildPlan
 from runbook_lib.compute.command_run import CommandRun
 from runbook_lib.compute.engine import Engine
+from runbook_lib.compute.internal_gitlab import GITLAB_REMOTE, parse_remote
 from runbook_lib.compute.slurm.site import read_site
 from runbook_lib.compute.tasks import WorkStep, missing_submodules, split_words
-from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.images.compare import versions
-from runbook_lib.images.reference import Image
+from runbook_lib.images.reference import Image, ImageRef
 from runbook_lib.model import Check, Condition, Effect, Evidence, Outcome, Plan
 from runbook_lib.pins.bump import Bump
+from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.text.lists import join_first
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.ports import Services, World
@@ -134,8 +136,7 @@ class BuildImage:
         options = split_words(self.arguments)
         build = build_plan.plan(texts, repository, bump.image_type, platform.machine(), options)
         if self.how == "pull":
-            url = checkout.remote_url(internal_gitlab.GITLAB_REMOTE)
-            pulled = str(internal_gitlab.internal_image(url, repository, bump.image_type))
+            pulled = str(_internal_image(checkout, bump))
         warnings = list(build.warnings)
         base = _base_image(world.services, build, warnings)
         missing = () if pulled else _missing_folders(checkout, build, warnings)
@@ -175,6 +176,27 @@ def _show(facts: ImageFacts) -> display.View:
     commands = "\n".join(step.line for step in facts.steps)
     shown += display.code(commands, title="To be run in the checkout:")
     return shown + display.notes(filter(None, [facts.obstacle, *facts.warnings]), title="Attention")
+
+
+def _internal_image(checkout: Checkout, bump: Bump) -> ImageRef:
+    """Return the image that internal CI last built for main, in the registry on the host of the remote ``gitlab``.
+
+    The reference has no port, because with one the registry responds with "access forbidden".  Raises Refused without
+    such an image or remote, and CannotTell for a remote without a host.
+    """
+    if bump.repository.name != MEGATRON_LM.name or bump.image_type != "dev":
+        raise Refused(
+            f"An internal image exists for Megatron-LM's dev lane only, not for {bump.repository.name} "
+            f"({bump.image_type}). Build the image instead. Nothing was pulled."
+        )
+    project = parse_remote(checkout.remote_url(GITLAB_REMOTE))
+    if "." not in project.host:
+        raise CannotTell(
+            f"The remote {GITLAB_REMOTE!r}, {project}, has no host such as gitlab.example.com, so the registry of the "
+            "internal images is unknown.",
+            "Correct it (`git remote set-url`), or build the image.",
+        )
+    return ImageRef(project.host, "adlr/megatron-lm/mcore_ci_dev", tag="main")
 
 
 def _base_image(services: Services, build: BuildPlan, warnings: list[str]) -> Image | None:

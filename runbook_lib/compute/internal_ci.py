@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import starmap
 from urllib.parse import urlsplit
 
 from runbook_lib import display, notebooks
@@ -25,9 +24,9 @@ from runbook_lib.compute.internal_gitlab import (
     variables,
 )
 from runbook_lib.errors import Refused
-from runbook_lib.failures import patterns, read_logs
 from runbook_lib.failures.evidence import FailedJob
 from runbook_lib.failures.failed_jobs import show_evidence
+from runbook_lib.failures.read_logs import JobLogs, diagnose_all
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.model import Check, Effect, Evidence, Next, Outcome, Plan, Question
 from runbook_lib.pins.bump import Bump
@@ -59,26 +58,17 @@ class Destination:
     current: str | None
     replaces: str
 
-    def read(self, scope: str) -> PipelineProgress | None:
-        """Return the progress of the commit's pipeline that shows whether the pin builds and runs a scope's tests.
-
-        Without one, return that of the newest, which is ``useless``, or None.
-        """
-        first, ended = None, ("canceled", "canceling", "skipped")
+    def find(self, scope: str) -> PipelineProgress | None:
+        """Return the progress of the commit's pipeline that shows whether the pin builds and runs a scope's tests."""
+        ended = ("canceled", "canceling", "skipped")
         found = [pipeline for pipeline in self.gitlab.pipelines(self.commit) if pipeline.status not in ended]
         found.sort(key=lambda pipeline: pipeline.ref != self.name)  # each kind stays in its order, newest first
         for pipeline in found[:_MOST_PIPELINES]:
-            progress = judge(pipeline, self.gitlab.jobs(pipeline.id), self.builds, tested=bool(scope))
-            tests = self.gitlab.variables(pipeline.id).get("FUNCTIONAL_TEST_SCOPE") if scope else ""
-            if progress.state != "useless" and tests == scope:
+            if scope and self.gitlab.variables(pipeline.id).get("FUNCTIONAL_TEST_SCOPE") != scope:
+                continue
+            if progress := judge(pipeline, self.gitlab.jobs(pipeline.id), self.builds, tested=bool(scope)):
                 return progress
-            first = first or replace(progress, state="useless")
-        return first
-
-    def find(self, scope: str) -> Pipeline | None:
-        """Return the pipeline of the commit that is not useless for a scope."""
-        progress = self.read(scope)
-        return progress.pipeline if progress and progress.state != "useless" else None
+        return None
 
 
 @dataclass(frozen=True)
@@ -91,7 +81,7 @@ class PipelineFacts:
     branch: BumpBranch
     missing: Outcome | None = None
     to: Destination | None = None
-    pipelines: Mapping[str, Pipeline | None] = field(default_factory=dict)
+    pipelines: Mapping[str, PipelineProgress | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -106,15 +96,15 @@ class PipelineStarted:
     def sentence(self) -> str:
         """The change in the imperative."""
         push = f"push {self.to.commit[:10]} to {self.to.project} as {self.to.name}"
-        tests = f"{self.scope} tests" if self.scope else "no tests"
-        return f"{push}, and start a pipeline there with {tests}; currently there: {self.to.replaces}"
+        chosen = ", ".join(map("=".join, variables(self.scope).items()))
+        return f"{push}, and start a pipeline there with {chosen}; currently there: {self.to.replaces}"
 
     def holds(self, world: World) -> Check:
         """Look for the commit's pipeline."""
-        name, commit, pipeline = "a pipeline tests the bump's commit", self.to.commit[:10], self.to.find(self.scope)
-        if pipeline is None:
+        name, commit, progress = "a pipeline tests the bump's commit", self.to.commit[:10], self.to.find(self.scope)
+        if progress is None:
             return Check(name, "failed", f"No pipeline of {commit} shows whether the pin builds.")
-        return Check(name, "passed", f"Pipeline {pipeline.id} tests {commit}.")
+        return Check(name, "passed", f"Pipeline {progress.pipeline.id} tests {commit}.")
 
     def make_true(self, world: World) -> Iterator[Effect]:
         """Push, if the destination is still as it was seen, and start a pipeline; somebody else may be faster.
@@ -131,6 +121,10 @@ class PipelineStarted:
                     raise
             yield Effect("push", f"{GITLAB_REMOTE} {name}", to.current, commit)
 
+        def find() -> Pipeline | None:
+            progress = to.find(self.scope)
+            return progress.pipeline if progress else None
+
         def create() -> Pipeline:
             attempts.append(name)
             for delay in DELAYS:
@@ -139,7 +133,7 @@ class PipelineStarted:
                 world.sleep(delay)
             return to.gitlab.start(name, chosen)
 
-        pipeline = once(partial(to.find, self.scope), create)
+        pipeline = once(find, create)
         if attempts:  # also if the response was lost and the pipeline was found later
             yield Effect("pipeline", name, None, chosen, pipeline.url)
         if pipeline.sha != commit:
@@ -165,21 +159,27 @@ class PinBuilds:
 
     def holds(self, world: World) -> Check:
         """Read the pipeline and its jobs, and the logs of failed ones."""
-        name, progress = "the GitLab pin builds", self.to.read(self.scope)
+        name, progress = "the GitLab pin builds", self.to.find(self.scope)
         if self.scope:
             name += f", and the {self.scope} tests have ended"
         if progress is None:
-            return Check(name, "waiting", "waiting for a pipeline of this commit", Next.again())
-        pipeline, (causes, fixes) = progress.pipeline, _explain(self.to.gitlab, progress)
+            advice = Next.again("Start another if one has ended:", mode="publish")
+            return Check(name, "waiting", "waiting for a pipeline of this commit that builds the pin", advice)
+        pipeline, failed = progress.pipeline, [job for job in progress.jobs if job.status == "failed"][:_MOST_LOGS]
+        logs = [JobLogs(FailedJob(job.name, job.url), log=self.to.gitlab.log(job.id)) for job in failed]
+        failures = diagnose_all(logs)
         jobs = display.rows(progress.jobs, job="name", state="status", url="url")
         shown = display.note(capitalized(progress.sentence)) + display.table(jobs, empty="None of its jobs is listed.")
+        for failure in failures:
+            shown += display.note(f"{failure.job}: {failure.cause}") + show_evidence(failure)
         evidence = Evidence(
             {"pipeline_id": pipeline.id}, {"GitLab pipeline": pipeline.url},
-            {"build jobs": list(map(vars, progress.jobs))}, shown=(shown + causes,),
+            {"build jobs": list(map(vars, progress.jobs))}, shown=(shown,),
         )  # fmt: skip
         if progress.state == "passed":
             advice = Next.run(notebooks.GOLDEN_VALUES, "Judge and refresh their values:", source="gitlab")
             return Check(name, "passed", progress.sentence, advice if self.scope else Next(), evidence)
+        fixes = dict.fromkeys(failure.next for failure in failures)
         action = replace(progress.next_action, because=" ".join([*fixes, progress.next_action.because]).strip())
         is_followed = self.wait and progress.state == "waiting"
         return Check(name, "failed" if is_followed else "waiting", progress.sentence, action, evidence)
@@ -191,20 +191,8 @@ class PinBuilds:
             is_over = progress is None or progress.state != "waiting"
             return polling.Observation(progress.sentence if progress else "", is_over)
 
-        read = partial(self.to.read, self.scope)
-        polling.follow(read, observe, world.sleep, world.services.monotonic)
+        polling.follow(partial(self.to.find, self.scope), observe, world.sleep, world.services.monotonic)
         return ()
-
-
-def _explain(gitlab: SecondCi, progress: PipelineProgress) -> tuple[display.View, list[str]]:
-    """Return the causes of failed builds from their logs, and the fixes of known problems in them."""
-    failed = [job for job in progress.jobs if job.status == "failed"][:_MOST_LOGS]
-    logs = [read_logs.JobLogs(FailedJob(job.name, job.url), log=gitlab.log(job.id)) for job in failed]
-    failures, shown, fixes = read_logs.diagnose_all(logs), display.View("", ""), dict[str, None]()
-    for failure in failures:
-        shown += display.note(f"{failure.job}: {failure.cause}") + show_evidence(failure)
-        fixes |= {it.fix: None for it in patterns.find_problems("\n".join([failure.cause, *failure.evidence]))}
-    return shown, list(fixes)
 
 
 @dataclass(frozen=True)
@@ -236,33 +224,25 @@ class InternalCi:
         to, evidence = facts.to, Evidence({"head_commit": facts.branch.start, "base_commit": facts.branch.base_commit})
         if to is None:
             return Plan(Outcome("No tag was given."), waiting=facts.missing, evidence=evidence)
-        starts = [PipelineStarted(to, scope) for scope, pipeline in facts.pipelines.items() if pipeline is None]
+        starts = [PipelineStarted(to, scope) for scope, progress in facts.pipelines.items() if progress is None]
         follows = [PinBuilds(to, scope, self.wait) for scope in facts.pipelines]
+        sentences = [start.sentence for start in starts]
         rows = {
-            "from": f"{bump.branch} at {to.commit}", "remote": f"{GITLAB_REMOTE}: {to.project}",
-            "destination": to.name, "now there": to.replaces,
-            "pipeline": "\n".join(starmap(_describe, facts.pipelines.items())),
+            "exists": "\n".join(f"{it.pipeline.url} ({it.sentence})" for it in facts.pipelines.values() if it),
+            "to be done": "\n".join(sentences),
             "must succeed": "\n".join(build.name for build in to.builds),
-        }  # fmt: skip
+        }
         planned: Plan[World] = Plan(Outcome(""), (display.mapping(rows),), (*starts, *follows), evidence=evidence)
         if not starts:  # nothing is published, so nobody has to confirm anything
             return replace(planned, on_branch=False)
-        note = display.note("To confirm this destination: allow internal-ci.")
-        planned = replace(planned, shown=(*planned.shown, note))
         if not bump.publish:
             return planned
-        sentence = "; ".join(start.sentence for start in starts)
+        sentence = "; ".join(sentences)
         if confirmed := bump.allowed("internal-ci", sentence):
             return replace(planned, evidence=replace(evidence, decided=(confirmed,)))
         waiting = Outcome("waiting for a person: may the branch be pushed to the internal GitLab?")
         question = Question("allow", "internal-ci", f"Allowed: {sentence}.")
         return replace(planned, conditions=(), waiting=waiting, questions=(question,))
-
-
-def _describe(scope: str, pipeline: Pipeline | None) -> str:
-    if pipeline is None:
-        return f"to be started with {', '.join(map('='.join, variables(scope).items()))}"
-    return f"exists: {pipeline.url} ({pipeline.ref}, {pipeline.status})"
 
 
 def _missing(branch: BumpBranch, expected: Sequence[BuildJob]) -> Outcome | None:
@@ -283,15 +263,17 @@ def _missing(branch: BumpBranch, expected: Sequence[BuildJob]) -> Outcome | None
 def _read_destination(branch: BumpBranch, expected: tuple[BuildJob, ...]) -> Destination:
     checkout, commit, name = branch.checkout, branch.start, f"pull-request/{branch.bump.branch}"
     url = checkout.remote_url(GITLAB_REMOTE)
-    project, parts = parse_remote(url), urlsplit(url or "")
-    host = parts.netloc.rpartition("@")[2] if parts.scheme == "https" else project.host
-    gitlab = branch.services.second_ci(f"https://{host}", project.path)
-    assert gitlab is not None, "it has an address"
-    addresses = list(map(parse_remote, gitlab.addresses()))
-    if project.key not in {address.key for address in addresses}:
+    project, server = parse_remote(url), ""
+    if project.host:
+        parts = urlsplit(url)
+        server = f"https://{parts.netloc.rpartition('@')[2] if parts.scheme == 'https' else project.host}"
+    gitlab = branch.services.second_ci(server, project.path)
+    addresses = list(map(parse_remote, gitlab.addresses())) if gitlab else []
+    if gitlab is None or str(project).lower() not in {str(address).lower() for address in addresses}:
+        there = f"the pipeline would be started in {addresses[0]}" if addresses else "no server is known"
         raise Refused(
-            f"The remote {GITLAB_REMOTE!r} is {project}, but the pipeline would be started in {addresses[0]}. Correct "
-            "the remote (`git remote -v`), or GITLAB_URL and GITLAB_PROJECT."
+            f"The remote {GITLAB_REMOTE!r} is {project}, but {there}. Correct the remote (`git remote -v`), or "
+            "GITLAB_URL and GITLAB_PROJECT."
         )
     require_replaceable(name, gitlab.protected())
     current = checkout.remote_tip(GITLAB_REMOTE, name)
@@ -299,11 +281,8 @@ def _read_destination(branch: BumpBranch, expected: tuple[BuildJob, ...]) -> Des
     if current == commit:
         replaces = "this same commit: nothing is pushed"
     elif current:
-        replaces = f"{current}, which is not in this clone: it would be replaced (force)"
-        if checkout.has(current):
-            dropped = int(checkout.git("rev-list", "--count", f"{commit}..{current}"))
-            effect = f"replaced (force), with {display.count(dropped, 'commit')} not in the bump"
-            replaces = f"{current}: {effect if dropped else 'the branch is fast-forwarded'}"
+        is_behind = checkout.is_ancestor(current, commit)
+        replaces = f"{current}: {'the branch is fast-forwarded' if is_behind else 'it is replaced (force)'}"
         running = (it for it in gitlab.pipelines(current) if it.status in UNDER_WAY)
         replaces += "".join(f"; a push may cancel pipeline {it.id} there, which is still running" for it in running)
     return Destination(gitlab, project, name, commit, expected, current, replaces)

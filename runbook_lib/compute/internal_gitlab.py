@@ -1,4 +1,4 @@
-"""The internal GitLab: the project behind a remote's URL, the image that its CI built, and a bump's pipeline.  Pure.
+"""The internal GitLab: the project behind a remote's URL, and a bump's pipeline.  Pure.
 
 Sources: Megatron-LM's ``tools/trigger_internal_ci.py`` (destination and variables) and ``.gitlab-ci.yml`` (the scopes;
 a push alone starts nothing); GitLab's documentation of ``parallel: matrix`` (the names of its jobs) and of protected
@@ -10,19 +10,18 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Literal
 
-from runbook_lib.errors import CannotTell, Refused, RunbookError
-from runbook_lib.images.reference import ImageRef, ImageType
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.images.reference import ImageType
 from runbook_lib.model import Next
 from runbook_lib.pins.finders import KEY, PIN, PLATFORM, MatrixRows, matrix_rows
-from runbook_lib.pins.repositories import MEGATRON_LM, Repository
 from runbook_lib.pins.sites import Sites
 from runbook_lib.world.gitlab.models import UNDER_WAY, Pipeline, PipelineJob
 
 #: The git remote on whose host the internal images are.
 GITLAB_REMOTE = "gitlab"
-_INTERNAL_IMAGE = "adlr/megatron-lm/mcore_ci_dev"
 #: A project's URL, which may have a user and a port; or ssh's short form.
 _ADDRESS = re.compile(
     r"(?:(?:https?|ssh|git\+ssh)://(?:[^/@\s]*@)?(?P<host>[a-z0-9][a-z0-9.-]*)(?::[1-6]?\d{1,4})?/++"
@@ -34,12 +33,10 @@ SCOPES = ("mr", "nightly", "weekly", "pre-release", "release")
 #: Scopes with long training runs, and their time limit in seconds.
 _LONG, _LONG_LIMIT = ("release", "weekly"), 4 * 3600
 
-State = Literal["waiting", "passed", "failed", "useless"]
-
 
 @dataclass(frozen=True)
 class RemoteProject:
-    """A project's ``path`` (without ``.git``) on a ``host`` (without port), or a folder on this machine."""
+    """A project's ``path`` (without ``.git``) on a ``host`` (without port); any other text is a path without a host."""
 
     host: str
     path: str
@@ -47,54 +44,17 @@ class RemoteProject:
     def __str__(self) -> str:
         return f"{self.path} on {self.host}" if self.host else self.path
 
-    @property
-    def key(self) -> tuple[str, str]:
-        """Equal for all URLs of one project: GitLab's paths are case-insensitive, folders are not."""
-        return (self.host, self.path.lower()) if self.host else ("", self.path)
-
 
 def parse_remote(url: str | None) -> RemoteProject:
-    """Parse a remote's URL.
-
-    Raises Refused for None, which is a clone without the remote ``gitlab``, and RunbookError for a URL that is neither
-    a project on a server nor a folder.
-    """
+    """Parse a remote's URL.  Raises Refused for None, which is a clone without the remote ``gitlab``."""
     if url is None:
         raise Refused(
             f"This clone has no remote {GITLAB_REMOTE!r}, which is the internal GitLab. Add it with `git remote add "
             f"{GITLAB_REMOTE} ADDRESS`."
         )
-    folder = url.removeprefix("file://")
-    if folder.startswith("/"):
-        return RemoteProject("", folder.rstrip("/"))
     if match := _ADDRESS.fullmatch(url.strip().rstrip("/")):
         return RemoteProject((match["host"] or match["short"]).lower(), match["path"])
-    raise RunbookError(
-        f"The remote's URL {url[:200]!r} is not of the form https://host/group/project.git, "
-        "ssh://git@host/group/project.git or git@host:group/project.git, and not a folder. Change it with "
-        "`git remote set-url`."
-    )
-
-
-def internal_image(url: str | None, repository: Repository, image_type: ImageType = "dev") -> ImageRef:
-    """Return the image that internal CI last built for main; ``url`` is the URL of the remote ``gitlab``.
-
-    The reference has no port, because with one the registry responds with "access forbidden".  Raises Refused without
-    such an image or remote, and CannotTell for a URL without a host.
-    """
-    if repository.name != MEGATRON_LM.name or image_type != "dev":
-        raise Refused(
-            f"An internal image exists for Megatron-LM's dev lane only, not for {repository.name} ({image_type}). "
-            "Build the image instead. Nothing was pulled."
-        )
-    project = parse_remote(url)
-    if "." not in project.host:
-        raise CannotTell(
-            f"The remote {GITLAB_REMOTE!r}, {project}, has no host such as gitlab.example.com, so the registry of the "
-            "internal images is unknown.",
-            "Correct it (`git remote set-url`), or build the image.",
-        )
-    return ImageRef(project.host, _INTERNAL_IMAGE, tag="main")
+    return RemoteProject("", url)
 
 
 def variables(tests: str) -> dict[str, str]:
@@ -166,41 +126,41 @@ class PipelineProgress:
 
     pipeline: Pipeline
     jobs: tuple[PipelineJob, ...]
-    state: State
+    state: Literal["waiting", "passed", "failed"]
     sentence: str
     next_action: Next
 
 
 def judge(
     pipeline: Pipeline, jobs: Sequence[PipelineJob], expected: Sequence[BuildJob], *, tested: bool = False
-) -> PipelineProgress:
-    """Judge from a pipeline's jobs whether the pin in its commit builds; if ``tested``, its tests must have ended."""
+) -> PipelineProgress | None:
+    """Judge from a pipeline's jobs whether the pin in its commit builds; if ``tested``, its tests must have ended.
+
+    None if it has ended without building the pin.
+    """
     name = f"pipeline {pipeline.id} of {pipeline.sha[:10]}"
     by_build = {build: next((job for job in jobs if build.matches(job)), None) for build in expected}
     found = tuple(filter(None, by_build.values()))
     failed = [job for job in found if job.status == "failed"]
     manual = [job for job in found if job.status == "manual"]
-    states = [f"{build.platform or build.job} {job.status if job else 'missing'}" for build, job in by_build.items()]
+    is_under_way = pipeline.status in UNDER_WAY
+    progress = partial(PipelineProgress, pipeline, found)
     follow = Next.again(f"To follow {pipeline.url}:", wait=True)
-    state: State = "waiting"
     if failed:
         reasons = [f"{job.name} ({job.reason.replace('_', ' ')})".removesuffix(" ()") for job in failed]
-        state, sentence = "failed", f"the GitLab pin does not build: {'; '.join(reasons)} failed in {name}"
-        follow = Next(f"Read the log and fix the cause, or retry the job there: {failed[0].url}")
-    elif expected and all(job and job.status == "success" for job in by_build.values()):
-        sentence = f"waiting for the tests of {name}; the GitLab pin builds"
-        if not (tested and pipeline.status in UNDER_WAY):
-            images = " and ".join(dict.fromkeys(build.image for build in expected))
-            platforms = " and ".join(build.platform for build in expected if build.platform) or "its platform"
-            state, follow = "passed", Next()
-            sentence = f"The GitLab pin builds: {images} for {platforms}, in {name}."
-    elif manual:
+        sentence = f"the GitLab pin does not build: {'; '.join(reasons)} failed in {name}"
+        fix = f"Read the log and fix the cause, or retry the job there: {failed[0].url}"
+        return progress("failed", sentence, Next(fix))
+    if expected and all(job and job.status == "success" for job in by_build.values()):
+        if tested and is_under_way:
+            return progress("waiting", f"waiting for the tests of {name}; the GitLab pin builds", follow)
+        images = " and ".join(dict.fromkeys(build.image for build in expected))
+        platforms = " and ".join(build.platform for build in expected if build.platform) or "its platform"
+        return progress("passed", f"The GitLab pin builds: {images} for {platforms}, in {name}.", Next())
+    if manual:
         sentence = f"waiting for a person: {manual[0].name} in {name} must be started by hand"
-        follow = Next(f"Press play there: {manual[0].url}")
-    elif pipeline.status in UNDER_WAY or any(job.status in UNDER_WAY for job in found):
-        sentence = f"waiting for {name}: {', '.join(states)}"
-    else:
-        listed = ", ".join(states) or "no job"
-        state, sentence = "useless", f"{name} ended ({pipeline.status}) without building the GitLab pin: {listed}"
-        follow = Next.again("Start another pipeline:", mode="publish")
-    return PipelineProgress(pipeline, found, state, sentence, follow)
+        return progress("waiting", sentence, Next(f"Press play there: {manual[0].url}"))
+    if is_under_way or any(job.status in UNDER_WAY for job in found):
+        states = [f"{it.platform or it.job} {job.status if job else 'missing'}" for it, job in by_build.items()]
+        return progress("waiting", f"waiting for {name}: {', '.join(states)}", follow)
+    return None

@@ -101,9 +101,13 @@ def test_a_folder_that_no_clone_has_is_made(checkout: Checkout, monkeypatch: pyt
 
 
 def test_the_internal_image_is_pulled_from_the_host_of_the_remote(checkout: Checkout) -> None:
-    with pytest.raises(Refused, match="no remote 'gitlab'"):
+    for options, words in (({"image_type": "lts"}, "dev lane only"), ({}, "no remote 'gitlab'")):
+        with pytest.raises(Refused, match=words):
+            planned(checkout, {"how": "pull"}, **options)
+    checkout.git("remote", "add", "gitlab", "git@gitlab:x/y")
+    with pytest.raises(CannotTell, match="has no host such as"):
         planned(checkout, {"how": "pull"})
-    checkout.git("remote", "add", "gitlab", "ssh://git@gitlab.example.com:12051/ADLR/megatron-lm.git")
+    checkout.git("remote", "set-url", "gitlab", "ssh://git@gitlab.example.com:12051/ADLR/megatron-lm.git")
     plan = planned(checkout, {"how": "pull"}, tag="26.02-py3", mode="local")
     image = "gitlab.example.com/adlr/megatron-lm/mcore_ci_dev:main"
     assert f"docker pull {image}" in plan.shown[0].text

@@ -4,10 +4,9 @@ import pytest
 from layouts import GITLAB, image, matrix, rows
 
 from runbook_lib.compute import internal_gitlab
-from runbook_lib.compute.internal_gitlab import RemoteProject, internal_image, parse_remote
-from runbook_lib.errors import CannotTell, Refused, RunbookError
-from runbook_lib.images.reference import ImageRef
-from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM
+from runbook_lib.compute.internal_gitlab import RemoteProject, parse_remote
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.world.gitlab.models import Pipeline, PipelineJob
 
 HEAD, OTHER = "a" * 40, "b" * 40
@@ -21,11 +20,11 @@ SITES = MEGATRON_LM.sites
     ("url", "host", "path"),
     [
         ("https://gitlab.example.com/adlr/megatron-lm.git", "gitlab.example.com", "adlr/megatron-lm"),
-        ("https://gitlab.example.com:8443/a/b/c/", "gitlab.example.com", "a/b/c"),
+        ("https://user@gitlab.example.com:8443/a/b/c/", "gitlab.example.com", "a/b/c"),
+        ("ssh://git@gitlab.example.com:12051/ADLR/x.git", "gitlab.example.com", "ADLR/x"),
         ("http://127.0.0.1:80/a/b", "127.0.0.1", "a/b"),
         ("gitlab.example.com:/adlr/megatron-lm", "gitlab.example.com", "adlr/megatron-lm"),
-        ("/srv/my git/x.git", "", "/srv/my git/x.git"),
-        ("file:///srv/git/x.git", "", "/srv/git/x.git"),
+        ("GIT@GitLab.Example.com:ADLR/megatron-lm.git\n", "gitlab.example.com", "ADLR/megatron-lm"),
     ],
 )
 def test_the_address_of_a_remote_is_parsed(url, host, path):
@@ -38,42 +37,11 @@ def test_the_address_of_a_remote_is_parsed(url, host, path):
         "", " ", "-oProxyCommand=id", "ext::sh -c id", "ssh://-oProxyCommand=id/x", "git@-x:y", "ftp://a/b", "gitlab",
         "https://a:99999/b", "https:///a", "https://a", "file://host/x", "https://a/b\nc", "git@host:", "fd::7",
         "https://a b/c", "relative/path", "https://[::1]:5005/x", "user@:x/y", "git@--option.example.com:x",
+        "/srv/my git/x.git",
     ],
 )  # fmt: skip
-def test_an_invalid_address_is_refused(url):
-    with pytest.raises(RunbookError, match="git remote set-url"):
-        parse_remote(url)
-
-
-def test_one_project_by_two_addresses():
-    by_ssh = parse_remote("git@GitLab.Example.com:ADLR/x.git")
-    assert by_ssh.key == parse_remote("https://gitlab.example.com:8443/adlr/X").key
-    assert parse_remote("/A").key != parse_remote("/a").key
-
-
-@pytest.mark.parametrize(
-    "url",
-    ["https://user@gitlab.example.com:5005/ADLR/megatron-lm.git", "ssh://git@gitlab.example.com:12051/ADLR/x.git",
-     "http://gitlab.example.com/adlr/megatron-lm", "GIT@GitLab.Example.com:ADLR/megatron-lm.git\n"],
-)  # fmt: skip
-def test_the_host_of_an_address_has_no_port(url):
-    image = internal_image(url, MEGATRON_LM)
-    assert str(image) == "gitlab.example.com/adlr/megatron-lm/mcore_ci_dev:main"
-    assert ImageRef.parse(str(image)) == image
-
-
-@pytest.mark.parametrize(
-    ("url", "repository", "image_type", "says"),
-    [
-        ("git@gitlab.example.com:x/y", MEGATRON_LM, "lts", "dev lane only"),
-        ("git@gitlab.example.com:x/y", MEGATRON_BRIDGE, "dev", "not for NVIDIA-NeMo/Megatron-Bridge"),
-        ("/srv/git/megatron-lm.git", MEGATRON_LM, "dev", "has no host such as"),
-        ("git@gitlab:x/y", MEGATRON_LM, "dev", "has no host such as"),
-    ],
-)
-def test_a_missing_image(url, repository, image_type, says):
-    with pytest.raises((Refused, CannotTell), match=says):
-        internal_image(url, repository, image_type)
+def test_other_text_names_no_host(url):
+    assert parse_remote(url) == RemoteProject("", url)
 
 
 def pipeline(number: int = 1, *, sha: str = HEAD, ref: str = TO, status: str = "running") -> Pipeline:
@@ -164,26 +132,31 @@ BOTH = [job("amd64", "success"), job("arm64", "success")]
         ([job("amd64", "success", comma=","), job("arm64", "success", comma=",")], "running", "passed", "builds"),
         ([job("amd64", "failed", "script_failure"), job("arm64", "success")], "failed", "failed", "(script failure)"),
         ([job("amd64", "failed"), job("arm64", "running")], "running", "failed", "does not build"),
-        ([job("amd64", "success")], "success", "useless", "missing"),
-        ([], "failed", "useless", "without building"),
-        ([job("amd64", "success"), job("arm64", "canceled")], "canceled", "useless", "canceled"),
+        ([job("amd64", "success")], "success", None, ""),
+        ([], "failed", None, ""),
+        ([job("amd64", "success"), job("arm64", "canceled")], "canceled", None, ""),
         # The jobs of another image, and of another name: they prove nothing about this pin.
-        ([job(platform, "success", tag="26.02-py3") for platform in BOTH_PLATFORMS], "success", "useless", "missing"),
-        ([PipelineJob(1, "test:build_image", "build", "success", "", "")], "success", "useless", "missing"),
-        ([PipelineJob(1, f"other: [{DEV}, amd64]", "build", "success", "", "")], "success", "useless", "missing"),
+        ([job(platform, "success", tag="26.02-py3") for platform in BOTH_PLATFORMS], "success", None, ""),
+        ([PipelineJob(1, "test:build_image", "build", "success", "", "")], "success", None, ""),
+        ([PipelineJob(1, f"other: [{DEV}, amd64]", "build", "success", "", "")], "success", None, ""),
     ],
 )  # fmt: skip
-def test_verdicts(jobs: list[PipelineJob], status: str, state: str, words: str) -> None:
+def test_verdicts(jobs: list[PipelineJob], status: str, state: str | None, words: str) -> None:
     progress = internal_gitlab.judge(pipeline(status=status), jobs, expected())
+    if state is None or progress is None:
+        assert (progress, state) == (None, None)
+        return
     assert progress.state == state, progress.sentence
     assert words in progress.sentence
     assert bool(progress.next_action) == (state != "passed")
 
 
-def test_without_expected_builds_a_pipeline_is_useless() -> None:
-    assert internal_gitlab.judge(pipeline(status="success"), BOTH, ()).state == "useless"
+def test_without_expected_builds_a_pipeline_shows_nothing() -> None:
+    assert internal_gitlab.judge(pipeline(status="success"), BOTH, ()) is None
 
 
 @pytest.mark.parametrize(("status", "state"), [("running", "waiting"), ("success", "passed"), ("failed", "passed")])
 def test_requested_tests_must_have_ended(status: str, state: str) -> None:
-    assert internal_gitlab.judge(pipeline(status=status), BOTH, expected(), tested=True).state == state
+    progress = internal_gitlab.judge(pipeline(status=status), BOTH, expected(), tested=True)
+    assert progress is not None
+    assert progress.state == state
