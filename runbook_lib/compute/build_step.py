@@ -136,7 +136,7 @@ class BuildImage:
         options = split_words(self.arguments)
         build = build_plan.plan(texts, repository, bump.image_type, platform.machine(), options)
         if self.how == "pull":
-            pulled = str(_internal_image(checkout, bump))
+            pulled = str(internal_image(checkout, bump))
         warnings = list(build.warnings)
         base = _base_image(world.services, build, warnings)
         missing = () if pulled else _missing_folders(checkout, build, warnings)
@@ -178,7 +178,7 @@ def _show(facts: ImageFacts) -> display.View:
     return shown + display.notes(filter(None, [facts.obstacle, *facts.warnings]), title="Attention")
 
 
-def _internal_image(checkout: Checkout, bump: Bump) -> ImageRef:
+def internal_image(checkout: Checkout, bump: Bump) -> ImageRef:
     """Return the image that internal CI last built for main, in the registry on the host of the remote ``gitlab``.
 
     The reference has no port, because with one the registry responds with "access forbidden".  Raises Refused without

@@ -30,8 +30,6 @@ _ADDRESS = re.compile(
 )
 #: The scopes of tests that the pipeline offers.
 SCOPES = ("mr", "nightly", "weekly", "pre-release", "release")
-#: Scopes with long training runs, and their time limit in seconds.
-_LONG, _LONG_LIMIT = ("release", "weekly"), 4 * 3600
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,9 @@ def variables(tests: str) -> dict[str, str]:
         raise RunbookError(f"tests={tests!r} is not a scope of the internal pipeline.", f"Choose {', '.join(SCOPES)}.")
     chosen |= {"FUNCTIONAL_TEST": "yes", "FUNCTIONAL_TEST_SCOPE": tests}
     chosen |= {"FUNCTIONAL_TEST_REPEAT": "5", "FUNCTIONAL_TEST_CASES": "all"}
-    return chosen | ({"FUNCTIONAL_TEST_TIME_LIMIT": str(_LONG_LIMIT)} if tests in _LONG else {})
+    if tests in ("release", "weekly"):  # with long training runs
+        chosen["FUNCTIONAL_TEST_TIME_LIMIT"] = str(4 * 3600)  # seconds
+    return chosen
 
 
 def require_replaceable(name: str, protected: Iterable[str]) -> None:

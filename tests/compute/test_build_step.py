@@ -12,11 +12,13 @@ import pytest
 from building import ANSWER, Place, claims, debian_registry, place
 from executing import Ran
 
+from runbook_lib.compute import build_step
 from runbook_lib.compute import engine as engines
 from runbook_lib.compute.build_step import BuildImage, VersionsMatch
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.model import Plan
 from runbook_lib.pins.bump import Bump
+from runbook_lib.pins.repositories import MEGATRON_BRIDGE
 from runbook_lib.practice.world import PracticeWorld
 from runbook_lib.world.git.checkout import Checkout
 from runbook_lib.world.ports import OnlineServices, World
@@ -101,9 +103,11 @@ def test_a_folder_that_no_clone_has_is_made(checkout: Checkout, monkeypatch: pyt
 
 
 def test_the_internal_image_is_pulled_from_the_host_of_the_remote(checkout: Checkout) -> None:
-    for options, words in (({"image_type": "lts"}, "dev lane only"), ({}, "no remote 'gitlab'")):
-        with pytest.raises(Refused, match=words):
-            planned(checkout, {"how": "pull"}, **options)
+    for bump in (Bump.parse(image_type="lts"), Bump.parse(repository=MEGATRON_BRIDGE)):
+        with pytest.raises(Refused, match="dev lane only"):
+            build_step.internal_image(checkout, bump)
+    with pytest.raises(Refused, match="no remote 'gitlab'"):
+        planned(checkout, {"how": "pull"})
     checkout.git("remote", "add", "gitlab", "git@gitlab:x/y")
     with pytest.raises(CannotTell, match="has no host such as"):
         planned(checkout, {"how": "pull"})

@@ -347,6 +347,10 @@ def test_a_remote_of_another_project_is_refused(at: At, monkeypatch: pytest.Monk
         at.git("remote", "set-url", "gitlab", url)
         with pytest.raises(Refused, match=r"practice/Megatron-LM on gitlab\.practice"):
             at.look()
+    at.git("remote", "set-url", "gitlab", str(at.copy))
+    shown = {"web_url": str(at.copy).upper(), "ssh_url_to_repo": None, "http_url_to_repo": None}
+    at.gitlab.fail("GET", "/projects/practice/Megatron-LM$", 200, shown)
+    assert at.look().to is not None  # GitLab's paths are case-insensitive
     monkeypatch.setattr(At, "second_ci", lambda *_, **__: None)
     with pytest.raises(Refused, match="no server is known"):
         at.look()
