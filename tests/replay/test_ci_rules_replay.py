@@ -77,7 +77,7 @@ def test_the_verdicts_are_upstreams(megatron_lm, upstream, tmp_path):
     chance, files, counts = random.Random(1), of_revision(megatron_lm, MAIN), Counter()
     paths = [tmp_path / name for name in ("old.json", "new.json", "config.yaml")]
     for name, content in files.contents.items():
-        text = files.configs.get(config_path(name), "")
+        text = files.texts.get(config_path(name), "")
         config = ComparisonConfig.parse(text)
         is_compared = config.known and config.test_type != "checkpoint-consistency" and not is_baseline(name)
         if not is_compared or "" in parse(content).requests or (config.kind == "pretraining" and chance.random() > 0.2):
