@@ -107,10 +107,9 @@ class WorkPlace:
         image, machine, name, session = self.image, self.machine, self.repository.name, self.session
         digest = hashlib.sha256(self.checkout.encode("utf-8", "surrogateescape")).hexdigest()
         uv_run = () if image.kind == "alibaba" else ("uv", "run", "--no-sync")
-        is_host = self.name == "here" and not machine.container
         return {
             "inside_already": self.name == "here" and bool(machine.container), "at_slurm": self.name == "slurm",
-            "host_slurm": is_host and machine.slurm, "sign": machine.container,
+            "host_slurm": self.name == "here" and not machine.container and machine.slurm, "sign": machine.container,
             "checkout": self.checkout, "inside": self.inside, "cache": self.cache, "repository": name,
             "sync_lock": f"{_CACHE}/sync-{digest[:12]}.lock", "bridge": name == MEGATRON_BRIDGE.name,
             "lm": name == MEGATRON_LM.name, "image": image.name, "alibaba": image.kind == "alibaba",
