@@ -24,6 +24,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit status: 0 done, waiting or previewed; 1 failed; 2 incorrect usage."""
     startup.skip_notebook_formats()
     import click
+    from nbformat import ValidationError
     from papermill import cli
     from papermill.exceptions import PapermillException, PapermillExecutionError
 
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
         return int(error.exit_code)
     except PapermillExecutionError:  # the engine has printed it
         return _FAILED
-    except (PapermillException, RunbookError, OSError, ValueError, TypeError) as error:
+    except (PapermillException, ValidationError, RunbookError, OSError, ValueError, TypeError) as error:
         print(f"papermill: {Redactor(os.environ).text(str(error))}", file=sys.stderr)
         return _FAILED if isinstance(error, RunbookError) else _USAGE
     except KeyboardInterrupt:

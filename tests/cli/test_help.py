@@ -58,6 +58,15 @@ def test_papermill_gets_the_other_arguments_of_run(arguments: list[str], monkeyp
     assert passed[0][1:] == (["-p", "tag", "t"] if "tag" in arguments else [])
 
 
+@pytest.mark.parametrize("text", ["no JSON", '{"cells": 1}', "{}"])
+def test_a_file_that_is_no_notebook_is_no_traceback(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.ipynb").write_text(text)
+    assert main(["run", str(tmp_path / "x.ipynb"), str(tmp_path / "out.ipynb")]) == 2
+    assert capsys.readouterr().err.startswith("papermill: ")
+
+
 def test_a_deleted_current_folder_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
