@@ -11,7 +11,7 @@ import click
 
 from runbook_lib.cli.command import Answer, command
 from runbook_lib.errors import RunbookError
-from runbook_lib.failures import failed_jobs, read_logs
+from runbook_lib.failures import failed_jobs, history, read_logs
 from runbook_lib.failures.evidence import Failure
 from runbook_lib.golden import ci_runs
 from runbook_lib.practice.world import open_world
@@ -32,8 +32,8 @@ def why(place: str, workflow: str) -> Answer:
     failures = _failures(place, workflow)
     if not failures:
         raise RunbookError(f"{place} has no failed job.")
-    earlier = failed_jobs.read_history(default())
-    documents = [_document(failure, failed_jobs.history_of(earlier, failure)) for failure in failures]
+    earlier = history.read(default())
+    documents = [_document(failure, history.describe(earlier, failure)) for failure in failures]
     documents.sort(key=lambda document: (document["class"] == "unknown", -document["confidence"]))
     more = {"jobs": documents} if len(documents) > 1 else {}
     lines = ["\n\n".join("\n".join(_lines(document)) for document in documents)]

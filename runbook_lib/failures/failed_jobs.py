@@ -1,4 +1,4 @@
-"""The failed jobs of a CI run, each with its cause, what other runs prove about it, and its history.
+"""The failed jobs of a CI run, each with its cause, and what other runs prove about it.
 
 A failure is new, on the base branch too, or unknown.  Evidence is any run of the same workflow on the base branch, in
 the merge queue in front of it, or of another pull request into it, unless that one changes the image as well, or its
@@ -16,15 +16,13 @@ from typing import Literal
 
 from runbook_lib import display
 from runbook_lib.display import View
-from runbook_lib.failures import read_logs
+from runbook_lib.failures import history, read_logs
 from runbook_lib.failures.evidence import FailedJob, Failure
-from runbook_lib.failures.patterns import RERUN
 from runbook_lib.failures.read_logs import JobLogs
 from runbook_lib.golden import ci_runs
 from runbook_lib.golden.ci_runs import RequestedRun, failed
 from runbook_lib.golden.collect import FunctionalTestJob, GoldenSource, UploadMatch, match_uploads
 from runbook_lib.pins.repositories import LIGHTWEIGHT, LTS
-from runbook_lib.record import run_file
 from runbook_lib.text.lists import shorten
 from runbook_lib.world.github.ci_status import BAD_JOB, BAD_RUN, labels_at, on_base, platform_of, pull_of
 from runbook_lib.world.github.models import Issue, WorkflowJob, WorkflowRun
@@ -34,10 +32,7 @@ from runbook_lib.world.ports import Forge, SecondCi
 MAX_AGE = timedelta(days=3)
 _MAX_RUNS = 15  # of which the jobs are read
 _QUEUE = re.compile(r"gh-readonly-queue/.+/pr-(?P<number>[0-9]{1,9})-[0-9a-f]+")
-#: Characters of a cause that are compared, and that a table stores; the evidence below is complete.
-_COMPARED, _MAX_CAUSE = 150, 160
-#: Earlier failures, the oldest first, each with the location of its record.
-History = Sequence[tuple[str, dict[str, str]]]
+_MAX_CAUSE = 160  # characters of a cause that a table stores; the evidence below is complete
 #: A job in a run.
 Tested = tuple[WorkflowRun, WorkflowJob]
 Listed = Callable[[WorkflowRun], Sequence[WorkflowJob]]
@@ -327,57 +322,8 @@ def add_history(jobs: Sequence[DiagnosedJob], records: Path | None) -> tuple[Dia
     """Add what the archive has of earlier failures; ``records`` is a bump's folder."""
     if records is None or not jobs:
         return tuple(jobs)
-    earlier = read_history(records.parent.parent)
-    return tuple(replace(job, history=history_of(earlier, job.failure, job.platform)) for job in jobs)
-
-
-def history_of(rows: History, failure: Failure, platform: str = "") -> str:
-    """Return how often the class and cause have been seen, and how often infrastructure failed the job.
-
-    Other jobs of the same run failed at the same time, so they are no history, nor is the job of the same name on
-    another platform; an earlier attempt of the job is.
-    """
-    if not rows:
-        return ""
-    same: dict[str, str] = {}
-    flaky: dict[str, str] = {}
-    for place, row in rows:
-        url, kind = row.get("url", ""), row.get("class", "")
-        is_same_job = row.get("job") == failure.job and row.get("platform", "") in (platform, "")
-        if url and (url == failure.url or (_run_of(url) == _run_of(failure.url) and not is_same_job)):
-            continue
-        if kind == failure.kind and _signature(row.get("cause", "")) == _signature(failure.cause):
-            same[_run_of(url) or place] = place
-        if is_same_job and kind in RERUN:
-            flaky[url or place] = place
-    seen = _times(same) if same else "not seen before in this archive"
-    return f"{seen}; infrastructure failed this job before: {_times(flaky)}" if flaky else seen
-
-
-def read_history(archive: Path) -> History:
-    """Return the failures in an archive, or in a part of it."""
-    rows = []
-    for table in sorted(archive.glob("**/*failures.csv"), key=lambda path: path.parent.name):
-        day, bump = table.parent.name[:8], table.parent.parent.name
-        for row in run_file.rows(table):
-            address = f" ({row['url']})" if row.get("url") else ""
-            rows.append((f"{day[:4]}-{day[4:6]}-{day[6:]} in {bump}{address}", row))
-    return rows
-
-
-def _times(places: Mapping[str, str]) -> str:
-    return f"seen {display.count(len(places), 'time')} in this archive, last on {list(places.values())[-1]}"
-
-
-def _run_of(url: str) -> str:
-    """Return the address of the run to which the address of a job on GitHub belongs; of others, the job's own."""
-    return url.partition("/job/")[0]
-
-
-def _signature(cause: str) -> str:
-    """Return a cause without ranks, numbers, addresses and folders."""
-    words = re.sub(r"Rank \d{1,6}|A process|(?:/[\w.+-]{1,100})+/", "", cause[:_COMPARED])
-    return re.sub(r"0x[0-9a-f]{1,16}|[0-9a-f]{8,40}|\d{1,20}", "#", words).strip(" .…")
+    earlier = history.read(records.parent.parent)
+    return tuple(replace(job, history=history.describe(earlier, job.failure, job.platform)) for job in jobs)
 
 
 def show(jobs: Sequence[DiagnosedJob]) -> View:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from runbook_lib.failures import history
 from runbook_lib.failures.evidence import Failure
-from runbook_lib.failures.failed_jobs import history_of, read_history
 
 
 def record(
@@ -18,7 +18,7 @@ def record(
 
 
 def sentence(cause: str, archive: Path) -> str:
-    return history_of(read_history(archive), Failure("job", "https://x/1", "program error", cause))
+    return history.describe(history.read(archive), Failure("job", "https://x/1", "program error", cause))
 
 
 def test_equal_failures_are_counted_and_a_new_one_stands_out(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_other_jobs_of_the_same_run_are_not_history(tmp_path: Path, job: str, ur
     name, _, platform = job.partition(" on ")
     record(tmp_path, "20260101-a", "KeyError: 12.", url, name, platform or "dgx_h100")
     current = Failure("job", "https://x/runs/7/job/1", "program error", "KeyError: 12.")
-    assert history_of(read_history(tmp_path), current, "dgx_h100").startswith("seen 1 time") == is_history
+    assert history.describe(history.read(tmp_path), current, "dgx_h100").startswith("seen 1 time") == is_history
 
 
 def test_a_failure_of_the_infrastructure_counts_without_an_address(tmp_path: Path) -> None:
