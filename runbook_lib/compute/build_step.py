@@ -10,7 +10,7 @@ from runbook_lib.compute import engine as engines
 from runbook_lib.compute.build_plan import BuildPlan
 from runbook_lib.compute.command_run import CommandRun
 from runbook_lib.compute.engine import Engine
-from runbook_lib.compute.internal_gitlab import GITLAB_REMOTE, parse_remote
+from runbook_lib.compute.internal_gitlab import GITLAB_REMOTE
 from runbook_lib.compute.slurm.site import read_site
 from runbook_lib.compute.tasks import WorkStep, missing_submodules, split_words
 from runbook_lib.errors import CannotTell, Refused, RunbookError
@@ -189,7 +189,7 @@ def internal_image(checkout: Checkout, bump: Bump) -> ImageRef:
             f"An internal image exists for Megatron-LM's dev lane only, not for {bump.repository.name} "
             f"({bump.image_type}). Build the image instead. Nothing was pulled."
         )
-    project = parse_remote(checkout.remote_url(GITLAB_REMOTE))
+    project = checkout.remote(GITLAB_REMOTE)
     if "." not in project.host:
         raise CannotTell(
             f"The remote {GITLAB_REMOTE!r}, {project}, has no host such as gitlab.example.com, so the registry of the "

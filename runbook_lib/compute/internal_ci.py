@@ -6,24 +6,20 @@ and starts another pipeline each time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from urllib.parse import urlsplit
 
 from runbook_lib import display, notebooks
 from runbook_lib.compute.internal_gitlab import (
     GITLAB_REMOTE,
     BuildJob,
     PipelineProgress,
-    RemoteProject,
     builds,
     judge,
-    parse_remote,
     require_replaceable,
     variables,
 )
-from runbook_lib.errors import Refused
+from runbook_lib.errors import RunbookError
 from runbook_lib.failures.evidence import FailedJob
 from runbook_lib.failures.failed_jobs import show_evidence
 from runbook_lib.failures.read_logs import JobLogs, diagnose_all
@@ -33,12 +29,12 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import capitalized
 from runbook_lib.world import polling
 from runbook_lib.world.bump_branch import BumpBranch
-from runbook_lib.world.gitlab.models import UNDER_WAY, NoSuchRef, Pipeline
-from runbook_lib.world.once import once
+from runbook_lib.world.git.remote_url import RemoteUrl
+from runbook_lib.world.gitlab.models import UNDER_WAY
 from runbook_lib.world.ports import SecondCi, World
 
-#: Seconds before each further attempt to start a pipeline: GitLab may need a moment to notice a push.
-DELAYS = (1.0, 2.0, 4.0, 8.0)
+#: Seconds until GitLab knows a branch that was pushed.
+PAUSE = 5.0
 _MOST_PIPELINES, _MOST_LOGS = 5, 4  # read of a commit, and of a pipeline
 
 
@@ -51,7 +47,7 @@ class Destination:
     """
 
     gitlab: SecondCi
-    project: RemoteProject
+    project: RemoteUrl
     name: str
     commit: str
     builds: tuple[BuildJob, ...]
@@ -103,44 +99,18 @@ class PipelineStarted:
         """Look for the commit's pipeline."""
         name, commit, progress = "a pipeline tests the bump's commit", self.to.commit[:10], self.to.find(self.scope)
         if progress is None:
-            return Check(name, "failed", f"No pipeline of {commit} shows whether the pin builds.")
+            reason = f"If one was just started, somebody else has pushed to {self.to.name} in between."
+            return Check(name, "failed", f"No pipeline of {commit} shows whether the pin builds. {reason}")
         return Check(name, "passed", f"Pipeline {progress.pipeline.id} tests {commit}.")
 
     def make_true(self, world: World) -> Iterator[Effect]:
-        """Push, if the destination is still as it was seen, and start a pipeline; somebody else may be faster.
-
-        Raises Refused if it may not be pushed, or if the pipeline tests another commit.
-        """
-        to, name, commit = self.to, self.to.name, self.to.commit
-        chosen, attempts = variables(self.scope), list[str]()
-        if world.checkout.remote_tip(GITLAB_REMOTE, name) != commit:
-            try:
-                world.checkout.push(GITLAB_REMOTE, name, commit, replaces=to.current or "")
-            except Refused:  # continue if only the response was lost
-                if world.checkout.remote_tip(GITLAB_REMOTE, name) != commit:
-                    raise
-            yield Effect("push", f"{GITLAB_REMOTE} {name}", to.current, commit)
-
-        def find() -> Pipeline | None:
-            progress = to.find(self.scope)
-            return progress.pipeline if progress else None
-
-        def create() -> Pipeline:
-            attempts.append(name)
-            for delay in DELAYS:
-                with suppress(NoSuchRef):
-                    return to.gitlab.start(name, chosen)
-                world.sleep(delay)
-            return to.gitlab.start(name, chosen)
-
-        pipeline = once(find, create)
-        if attempts:  # also if the response was lost and the pipeline was found later
-            yield Effect("pipeline", name, None, chosen, pipeline.url)
-        if pipeline.sha != commit:
-            raise Refused(
-                f"Pipeline {pipeline.id} tests {pipeline.sha[:10]}, not {commit[:10]}: somebody else has since pushed "
-                f"to {name}. See {pipeline.url} before you run this again."
-            )
+        """Push, and start a pipeline.  Raises Refused unless the destination is still as it was seen."""
+        to, chosen = self.to, variables(self.scope)
+        if world.checkout.remote_tip(GITLAB_REMOTE, to.name) != to.commit:
+            world.checkout.push(GITLAB_REMOTE, to.name, to.commit, replaces=to.current or "")
+            yield Effect("push", f"{GITLAB_REMOTE} {to.name}", to.current, to.commit)
+            world.sleep(PAUSE)
+        yield Effect("pipeline", to.name, None, chosen, to.gitlab.start(to.name, chosen).url)
 
 
 @dataclass(frozen=True)
@@ -262,18 +232,11 @@ def _missing(branch: BumpBranch, expected: Sequence[BuildJob]) -> Outcome | None
 
 def _read_destination(branch: BumpBranch, expected: tuple[BuildJob, ...]) -> Destination:
     checkout, commit, name = branch.checkout, branch.start, f"pull-request/{branch.bump.branch}"
-    url = checkout.remote_url(GITLAB_REMOTE)
-    project, server = parse_remote(url), ""
-    if project.host:
-        parts = urlsplit(url)
-        server = f"https://{parts.netloc.rpartition('@')[2] if parts.scheme == 'https' else project.host}"
-    gitlab = branch.services.second_ci(server, project.path)
-    addresses = list(map(parse_remote, gitlab.addresses())) if gitlab else []
-    if gitlab is None or str(project).lower() not in {str(address).lower() for address in addresses}:
-        there = f"the pipeline would be started in {addresses[0]}" if addresses else "no server is known"
-        raise Refused(
-            f"The remote {GITLAB_REMOTE!r} is {project}, but {there}. Correct the remote (`git remote -v`), or "
-            "GITLAB_URL and GITLAB_PROJECT."
+    project = checkout.remote(GITLAB_REMOTE)
+    gitlab = branch.services.second_ci(project)
+    if gitlab is None:
+        raise RunbookError(
+            f"The remote {GITLAB_REMOTE!r}, {project}, names no server.", "Set GITLAB_URL, or correct it."
         )
     require_replaceable(name, gitlab.protected())
     current = checkout.remote_tip(GITLAB_REMOTE, name)

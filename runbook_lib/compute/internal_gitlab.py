@@ -1,4 +1,4 @@
-"""The internal GitLab: the project behind a remote's URL, and a bump's pipeline.  Pure.
+"""The internal GitLab: how a bump's pipeline is started, and what it shows.  Pure.
 
 Sources: Megatron-LM's ``tools/trigger_internal_ci.py`` (destination and variables) and ``.gitlab-ci.yml`` (the scopes;
 a push alone starts nothing); GitLab's documentation of ``parallel: matrix`` (the names of its jobs) and of protected
@@ -22,37 +22,8 @@ from runbook_lib.world.gitlab.models import UNDER_WAY, Pipeline, PipelineJob
 
 #: The git remote on whose host the internal images are.
 GITLAB_REMOTE = "gitlab"
-#: A project's URL, which may have a user and a port; or ssh's short form.
-_ADDRESS = re.compile(
-    r"(?:(?:https?|ssh|git\+ssh)://(?:[^/@\s]*@)?(?P<host>[a-z0-9][a-z0-9.-]*)(?::[1-6]?\d{1,4})?/++"
-    r"|(?:[^/@:\s]+@)?(?P<short>[a-z0-9][a-z0-9.-]*):(?!:|//)/?)(?P<path>[^\s\x00-\x1f\x7f]+?)(?:\.git)?",
-    re.IGNORECASE,
-)
 #: The scopes of tests that the pipeline offers.
 SCOPES = ("mr", "nightly", "weekly", "pre-release", "release")
-
-
-@dataclass(frozen=True)
-class RemoteProject:
-    """A project's ``path`` (without ``.git``) on a ``host`` (without port); any other text is a path without a host."""
-
-    host: str
-    path: str
-
-    def __str__(self) -> str:
-        return f"{self.path} on {self.host}" if self.host else self.path
-
-
-def parse_remote(url: str | None) -> RemoteProject:
-    """Parse a remote's URL.  Raises Refused for None, which is a clone without the remote ``gitlab``."""
-    if url is None:
-        raise Refused(
-            f"This clone has no remote {GITLAB_REMOTE!r}, which is the internal GitLab. Add it with `git remote add "
-            f"{GITLAB_REMOTE} ADDRESS`."
-        )
-    if match := _ADDRESS.fullmatch(url.strip().rstrip("/")):
-        return RemoteProject((match["host"] or match["short"]).lower(), match["path"])
-    return RemoteProject("", url)
 
 
 def variables(tests: str) -> dict[str, str]:

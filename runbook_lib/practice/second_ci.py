@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from runbook_lib.errors import RunbookError
 from runbook_lib.practice import values
 from runbook_lib.practice.evidence import packed
-from runbook_lib.practice.forge import REPOSITORY
 from runbook_lib.practice.git import BareRepository, read_texts
 from runbook_lib.practice.runs import StoredFile, one
 from runbook_lib.practice.store import Record, Store, matching, scripted, transactions
 from runbook_lib.text import yaml_spans
-from runbook_lib.world.gitlab.models import Bridge, NoSuchRef, Pipeline, PipelineJob
+from runbook_lib.world.gitlab.models import Bridge, Pipeline, PipelineJob
 
 _BUILD, _JOB = ".gitlab/stages/01.build.yml", "test:pre_build_image"
 _DEV, _LTS = "docker/.ngc_version.dev", "docker/.ngc_version.lts"
@@ -36,15 +36,12 @@ class PracticeSecondCi:
     def __init__(self, store: Store, copy: Path, pages: str) -> None:
         self.store, self._copy, self._pages = store, BareRepository(copy), pages
 
-    def addresses(self) -> tuple[str, ...]:
-        return (f"{self.url}/{REPOSITORY}", str(self._copy.path))
-
     def protected(self) -> tuple[str, ...]:
         return "main", "dev", "core_*"
 
     def start(self, ref: str, variables: Mapping[str, str]) -> Pipeline:
         if (sha := self._copy.tip(ref)) is None:
-            raise NoSuchRef(f"Could not start a pipeline of {ref}: Reference not found. Push it, then run again.")
+            raise RunbookError(f"Could not start a pipeline of {ref}: Reference not found.", "Push it, then run again.")
         return self._shown(self._started(sha, ref, variables))
 
     def pipeline(self, number: int) -> Pipeline:

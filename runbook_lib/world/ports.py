@@ -15,6 +15,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.images.reference import Image, ImageRef
 from runbook_lib.model import Round
 from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.git.remote_url import RemoteUrl
 from runbook_lib.world.github.models import (
     Artifact,
     Comment,
@@ -176,14 +177,11 @@ class SecondCi(Protocol):
     without a reply.
     """
 
-    def addresses(self) -> tuple[str, ...]:
-        """Return the addresses of the project, for people and for git."""
-
     def protected(self) -> tuple[str, ...]:
         """Return the names of the protected branches, in which ``*`` matches any text."""
 
     def start(self, ref: str, variables: Mapping[str, str]) -> Pipeline:
-        """Start a pipeline for a branch's newest commit.  Raises NoSuchRef for a branch that is not known (yet)."""
+        """Start a pipeline for a branch's newest commit.  A branch is known some seconds after its push."""
 
     def pipeline(self, number: int) -> Pipeline:
         """Return one pipeline."""
@@ -216,10 +214,10 @@ class Services(Protocol):
     def registry(self, ref: ImageRef) -> Registry:
         """Return the repository of an image in its registry.  Sends nothing yet."""
 
-    def second_ci(self, server: str = "", project: str = "") -> SecondCi | None:
-        """Return the second CI; None if none is configured.  Sends nothing yet.  Raises RunbookError for bad settings.
+    def second_ci(self, remote: RemoteUrl | None = None) -> SecondCi | None:
+        """Return the second CI: a remote's project, or that of the settings; None if neither names a server.
 
-        ``server`` and ``project`` are where it is, unless the settings say otherwise.
+        Sends nothing yet.  Raises RunbookError for bad settings.
         """
 
     def sleep(self, seconds: float) -> None:
@@ -252,13 +250,15 @@ class OnlineServices:
 
         return OciRegistry(ref, self.env)
 
-    def second_ci(self, server: str = "", project: str = "") -> SecondCi | None:
-        """Return GitLab, at GITLAB_URL or else at ``server``; None without either.  Raises RunbookError."""
+    def second_ci(self, remote: RemoteUrl | None = None) -> SecondCi | None:
+        """Return GitLab; GITLAB_URL overrides the server of a remote, but nothing its project.  Raises RunbookError."""
         from runbook_lib.world.gitlab.client import GitLab
 
-        settings = {"GITLAB_URL": server, "GITLAB_PROJECT": project}
-        settings |= {name: value for name, value in self.env.items() if value}
-        return GitLab(settings) if settings["GITLAB_URL"] else None
+        settings = dict(self.env)
+        if remote and remote.host:
+            settings["GITLAB_URL"] = settings.get("GITLAB_URL") or remote.server
+            settings["GITLAB_PROJECT"] = remote.path
+        return GitLab(settings) if settings.get("GITLAB_URL") else None
 
     def sleep(self, seconds: float) -> None:
         """Wait."""

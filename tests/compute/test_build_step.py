@@ -106,7 +106,7 @@ def test_the_internal_image_is_pulled_from_the_host_of_the_remote(checkout: Chec
     for bump in (Bump.parse(image_type="lts"), Bump.parse(repository=MEGATRON_BRIDGE)):
         with pytest.raises(Refused, match="dev lane only"):
             build_step.internal_image(checkout, bump)
-    with pytest.raises(Refused, match="no remote 'gitlab'"):
+    with pytest.raises(RunbookError, match="no remote named 'gitlab'"):
         planned(checkout, {"how": "pull"})
     checkout.git("remote", "add", "gitlab", "git@gitlab:x/y")
     with pytest.raises(CannotTell, match="has no host such as"):

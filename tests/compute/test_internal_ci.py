@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +16,6 @@ from controls import Controls
 from gitlab_project import TOKEN, Faulty, GitLabServer
 
 from runbook_lib.bump.run import carry_out
-from runbook_lib.compute import internal_ci
 from runbook_lib.compute.internal_ci import InternalCi, PipelineFacts
 from runbook_lib.compute.internal_gitlab import PipelineProgress
 from runbook_lib.errors import Refused, RunbookError, Unreachable
@@ -26,7 +25,9 @@ from runbook_lib.practice.second_ci import PracticeSecondCi
 from runbook_lib.practice.store import Store
 from runbook_lib.world.conditions import forge as forge_conditions
 from runbook_lib.world.git.checkout import Checkout
+from runbook_lib.world.git.remote_url import RemoteUrl
 from runbook_lib.world.gitlab.client import GitLab
+from runbook_lib.world.ports import OnlineServices
 from runbook_lib.world.ports import World as Outside
 
 BRANCH = "bump/main/dev-26.04-py3"
@@ -56,7 +57,7 @@ class At:
         listed = git(self.copy, "for-each-ref", "--format=%(refname:lstrip=2) %(objectname)", "refs/heads")
         return dict(line.split() for line in listed.splitlines())
 
-    def second_ci(self, _server: str = "", _project: str = "", *, token: str = TOKEN) -> GitLab:
+    def second_ci(self, _remote: RemoteUrl | None = None, *, token: str = TOKEN) -> GitLab:
         env = {"GITLAB_URL": "http://127.0.0.1:9", "GITLAB_TOKEN": token, "GITLAB_PROJECT": REPOSITORY}
         return GitLab(env, transport=self.gitlab)
 
@@ -98,7 +99,6 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def at(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[At]:
-    monkeypatch.setattr(internal_ci, "DELAYS", (0.0, 0.0))
     monkeypatch.setattr("runbook_lib.world.transport.http.PAUSES", (0, 0))
     monkeypatch.setattr(forge_conditions, "DELAYS", (0, 0))
     monkeypatch.setenv("GITHUB_REPOSITORY", REPOSITORY)
@@ -155,11 +155,11 @@ def test_what_must_happen_first(at: At) -> None:
 
 
 def test_without_gitlab_the_reason_is_named(at: At) -> None:
-    for token, words in (("", "no token"), ("wrong", "does not accept the token")):
+    for token, words in (("", "no token"), ("wrong", "not for this token")):
         with pytest.raises(RunbookError, match=words):
             at.look(token=token)
     at.git("remote", "rename", "gitlab", "other")
-    with pytest.raises(RunbookError, match="no remote 'gitlab'"):
+    with pytest.raises(RunbookError, match="no remote named 'gitlab'"):
         at.look()
 
 
@@ -250,9 +250,11 @@ def test_a_lost_answer_leads_to_nothing_twice(at: At, monkeypatch: pytest.Monkey
         monkeypatch.setattr(Checkout, "push", push_and_disconnect)
     else:
         at.gitlab.fail("POST", PIPELINE, 502, late=True)
+    with pytest.raises(RunbookError, match="the connection broke off" if lost == "push" else "HTTP 502"):
+        at.run()
     assert at.run() is not None
     assert len(at.gitlab.started) == 1
-    assert at.world.effects() == ["push", "pipeline"]
+    assert at.tips()[TO] == at.head
 
 
 def test_a_pipeline_that_did_not_start_is_started_by_the_next_run(at: At) -> None:
@@ -264,13 +266,6 @@ def test_a_pipeline_that_did_not_start_is_started_by_the_next_run(at: At) -> Non
     at.gitlab.faults.clear()
     at.run()
     assert at.world.effects() == ["pipeline"]
-
-
-def test_gitlab_may_need_a_moment_to_know_the_branch(at: At) -> None:
-    unknown = {"message": {"base": ["Reference not found"]}}
-    at.gitlab.fail("POST", PIPELINE, 400, unknown, times=2)
-    assert at.run() is not None
-    assert at.world.effects() == ["push", "pipeline"]
 
 
 # -- the branch at the destination ------------------------------------------------------------------------------
@@ -327,7 +322,7 @@ def test_a_push_before_the_pipeline_starts_is_noticed(at: At, monkeypatch: pytes
         somebody(at, "Quicker")
 
     monkeypatch.setattr(Checkout, "push", push_twice)
-    with pytest.raises(RunbookError, match="somebody else has since pushed"):
+    with pytest.raises(RunbookError, match="somebody else has pushed to"):
         at.run()
 
 
@@ -342,18 +337,52 @@ def test_a_protected_destination_is_refused(at: At) -> None:
     assert (at.tips(), at.gitlab.started) == (before, [])
 
 
-def test_a_remote_of_another_project_is_refused(at: At, monkeypatch: pytest.MonkeyPatch) -> None:
-    for url in ("git@127.0.0.1:practice/other.git", "https://gitlab.example.com/adlr/x", str(at.world.remote)):
+def test_the_pipeline_starts_in_the_project_of_the_remote(at: At) -> None:
+    asked: list[RemoteUrl] = []
+    services = SimpleNamespace(second_ci=asked.append)  # returns None: there are no settings
+    outside = Outside(at.world.checkout, None, None, services)  # type: ignore[arg-type]
+    for url in ("git@gitlab.example.com:adlr/x.git", str(at.copy)):
         at.git("remote", "set-url", "gitlab", url)
-        with pytest.raises(Refused, match=r"practice/Megatron-LM on gitlab\.practice"):
-            at.look()
-    at.git("remote", "set-url", "gitlab", str(at.copy))
-    shown = {"web_url": str(at.copy).upper(), "ssh_url_to_repo": None, "http_url_to_repo": None}
-    at.gitlab.fail("GET", "/projects/practice/Megatron-LM$", 200, shown)
-    assert at.look().to is not None  # GitLab's paths are case-insensitive
-    monkeypatch.setattr(At, "second_ci", lambda *_, **__: None)
-    with pytest.raises(Refused, match="no server is known"):
-        at.look()
+        with pytest.raises(RunbookError, match="names no server"):
+            InternalCi().look(replace(outside, branches={}), bump_to(mode="publish", allow=ALLOWED))
+    assert asked == [
+        RemoteUrl("gitlab.example.com", "adlr/x", "https://gitlab.example.com"),
+        RemoteUrl("", str(at.copy)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("env", "remote", "expected"),
+    [
+        ({}, None, None),
+        ({"GITLAB_PROJECT": "a/b"}, RemoteUrl("", "/srv/x.git"), None),
+        (
+            {"GITLAB_URL": "https://a.example.com", "GITLAB_PROJECT": "a/b"},
+            None,
+            "https://a.example.com/api/v4/projects/a%2Fb",
+        ),
+        (
+            {"GITLAB_URL": "https://a.example.com", "GITLAB_PROJECT": "7"},
+            RemoteUrl("", "/x"),
+            "https://a.example.com/api/v4/projects/7",
+        ),
+        (
+            {"GITLAB_URL": "", "GITLAB_PROJECT": "7"},
+            RemoteUrl.parse("git@h.example.com:o/n"),
+            "https://h.example.com/api/v4/projects/o%2Fn",
+        ),
+        (
+            {"GITLAB_URL": "https://a.example.com:5"},
+            RemoteUrl.parse("git@h:o/n"),
+            "https://a.example.com:5/api/v4/projects/o%2Fn",
+        ),
+    ],
+)
+def test_settings_name_the_server_and_the_remote_its_project(
+    env: dict[str, str], remote: RemoteUrl | None, expected: str | None
+) -> None:
+    gitlab = OnlineServices({**env, "GITLAB_TOKEN": TOKEN}).second_ci(remote)
+    assert (gitlab and str(gitlab._url)) == expected  # type: ignore[attr-defined]
 
 
 # -- following ---------------------------------------------------------------------------------------------------

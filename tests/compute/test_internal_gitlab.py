@@ -1,10 +1,9 @@
-"""The internal GitLab: remotes that name no host first, then every form of an address; and pipelines, in tables."""
+"""Pipelines of the internal GitLab, in tables."""
 
 import pytest
 from layouts import GITLAB, image, matrix, rows
 
 from runbook_lib.compute import internal_gitlab
-from runbook_lib.compute.internal_gitlab import RemoteProject, parse_remote
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.world.gitlab.models import Pipeline, PipelineJob
@@ -14,34 +13,6 @@ BRANCH = "bump/main/dev-26.04-py3"
 TO = f"pull-request/{BRANCH}"
 DEV = image("26.04-py3")
 SITES = MEGATRON_LM.sites
-
-
-@pytest.mark.parametrize(
-    ("url", "host", "path"),
-    [
-        ("https://gitlab.example.com/adlr/megatron-lm.git", "gitlab.example.com", "adlr/megatron-lm"),
-        ("https://user@gitlab.example.com:8443/a/b/c/", "gitlab.example.com", "a/b/c"),
-        ("ssh://git@gitlab.example.com:12051/ADLR/x.git", "gitlab.example.com", "ADLR/x"),
-        ("http://127.0.0.1:80/a/b", "127.0.0.1", "a/b"),
-        ("gitlab.example.com:/adlr/megatron-lm", "gitlab.example.com", "adlr/megatron-lm"),
-        ("GIT@GitLab.Example.com:ADLR/megatron-lm.git\n", "gitlab.example.com", "ADLR/megatron-lm"),
-    ],
-)
-def test_the_address_of_a_remote_is_parsed(url, host, path):
-    assert parse_remote(url) == RemoteProject(host, path)
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "", " ", "-oProxyCommand=id", "ext::sh -c id", "ssh://-oProxyCommand=id/x", "git@-x:y", "ftp://a/b", "gitlab",
-        "https://a:99999/b", "https:///a", "https://a", "file://host/x", "https://a/b\nc", "git@host:", "fd::7",
-        "https://a b/c", "relative/path", "https://[::1]:5005/x", "user@:x/y", "git@--option.example.com:x",
-        "/srv/my git/x.git",
-    ],
-)  # fmt: skip
-def test_other_text_names_no_host(url):
-    assert parse_remote(url) == RemoteProject("", url)
 
 
 def pipeline(number: int = 1, *, sha: str = HEAD, ref: str = TO, status: str = "running") -> Pipeline:

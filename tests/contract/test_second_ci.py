@@ -12,7 +12,6 @@ from runbook_lib.practice import seed
 from runbook_lib.practice.second_ci import PracticeSecondCi
 from runbook_lib.practice.store import Record, Store
 from runbook_lib.world.gitlab.client import GitLab
-from runbook_lib.world.gitlab.models import NoSuchRef
 from runbook_lib.world.ports import SecondCi
 from runbook_lib.world.transport.archives import FileInParts, MissingFile
 
@@ -94,7 +93,7 @@ def test_main_has_pipelines_and_an_untested_commit_has_none(place: Place) -> Non
 
 
 def test_a_pipeline_starts_only_for_a_branch_that_is_known(place: Place) -> None:
-    with pytest.raises(NoSuchRef):
+    with pytest.raises(RunbookError, match="Reference not found"):
         place.ci.start("pull-request/x", {})
     head = place.pushed("gitlab", "pull-request/x", DEV, BUILD)
     assert place.ci.pipelines(head) == ()
@@ -118,9 +117,7 @@ def test_a_commit_has_a_pipeline_for_each_start_and_its_nightly_test_drifts(plac
     assert file.size == test.size
 
 
-def test_the_project_names_its_addresses_and_protected_branches(place: Place) -> None:
-    assert place.ci.addresses()[0].endswith(f"/{REPOSITORY}")
-    assert str(place.home / "gitlab.git") in place.ci.addresses()
+def test_the_project_names_its_protected_branches(place: Place) -> None:
     assert place.ci.protected() == ("main", "dev", "core_*")
 
 

@@ -20,7 +20,7 @@ HERE = Path("/audit/x")
 
 def run(state: str = "previewed", sentence: str = "Preview.", **more: Any) -> dict[str, Any]:
     outcome = {"sentence": sentence, "next": {"because": more.pop("because", "")}}
-    empty = {"planned": [], "warnings": [], "steps": [], "links": {}}
+    empty = {"planned": [], "effects": [], "warnings": [], "steps": [], "links": {}}
     return {"notebook": {"name": "bump"}, "name": "bump", "state": state, "outcome": outcome, **empty, **more}
 
 

@@ -145,6 +145,15 @@ def test_the_view_shows_checks_warnings_and_outcome(tmp_path: Path) -> None:
     step.raise_if_failed()
 
 
+def test_a_run_without_an_outcome_names_what_it_has_changed() -> None:
+    step = recorder.Recorder("internal-ci", APPLY)
+    assert "Nothing was done." in step.show().text
+    step.effect(Effect("push", "gitlab bump", None, "c0ffee"))
+    step.check(Check("a pipeline", "failed", "none"))
+    assert "Nothing was done" not in step.show().text
+    assert "Done so far: push." in step.show().text
+
+
 def test_failed_checks_are_all_named() -> None:
     step = recorder.Recorder("01-github-pin", APPLY)
     step.check(Check("a", "failed", "1"), Check("b", "passed", "2"), Check("c", "failed", "3"))

@@ -15,6 +15,7 @@ from runbook_lib.errors import NoSuchBranch, Refused, RunbookError, Unreachable
 from runbook_lib.world.git import command
 from runbook_lib.world.git.blobs import commits, read_files
 from runbook_lib.world.git.command import GitFailed
+from runbook_lib.world.git.remote_url import RemoteUrl
 from runbook_lib.world.machine import files
 
 _FETCHED_FROM = re.compile(r"^(\S+)\t(.*) \(fetch\)", re.MULTILINE)
@@ -142,6 +143,10 @@ class Checkout:
             return command.clean(command.addresses(self.path, remote, push=push)[0])
         except command.NoSuchRemote:
             return None
+
+    def remote(self, name: str) -> RemoteUrl:
+        """Return what a remote's URL names.  Raises NoSuchRemote."""
+        return RemoteUrl.parse(command.clean(command.addresses(self.path, name, push=False)[0]))
 
     def base_remote(self) -> str | None:
         """Return the remote that pull requests go to: that of GITHUB_REPOSITORY, else ``upstream``, else ``origin``."""

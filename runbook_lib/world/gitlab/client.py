@@ -13,7 +13,7 @@ import httpx
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.world.api import Api
-from runbook_lib.world.gitlab.models import Bridge, NoSuchRef, Pipeline, PipelineJob
+from runbook_lib.world.gitlab.models import Bridge, Pipeline, PipelineJob
 from runbook_lib.world.transport import urls
 from runbook_lib.world.transport.archives import FileInParts
 
@@ -34,10 +34,6 @@ class GitLab(Api):
             raise RunbookError("GITLAB_PROJECT is not a project's path (group/name) or number.")
         api = f"{url.rstrip('/')}/api/v4/projects/{quote(project, safe='')}"
         super().__init__(project, api, token, {"PRIVATE-TOKEN": token}, transport)
-
-    def addresses(self) -> tuple[str, ...]:
-        names = ("web_url", "ssh_url_to_repo", "http_url_to_repo")
-        return self._ask("read the project", "", lambda it: tuple(str(it[name]) for name in names if it[name]))
 
     def protected(self) -> tuple[str, ...]:
         return self._list("list the protected branches", "/protected_branches", lambda branch: str(branch["name"]))
@@ -74,16 +70,10 @@ class GitLab(Api):
         return self._file(f"/jobs/{job}/trace")
 
     def _refusal(self, problem: str, reply: httpx.Response, message: str) -> RunbookError:
-        status = reply.status_code
-        if status == 401:
-            return RunbookError(
-                f"{problem} does not accept the token.", "Renew GITLAB_TOKEN (read_api, to start: api)."
-            )
-        if status in (403, 404):
-            return RunbookError(
-                f"{problem} does not find it, or not for this token (HTTP {status}).",
-                "Check the number, GITLAB_PROJECT, "
-                "and that the token has the scope read_api; to start pipelines api, and the role Developer or higher.",
-            )
-        refused = super()._refusal(problem, reply, message)
-        return NoSuchRef(refused.message, refused.fix) if "reference not found" in message.lower() else refused
+        if reply.status_code not in (401, 403, 404):
+            return super()._refusal(problem, reply, message)
+        return RunbookError(
+            f"{problem} does not find it, or not for this token (HTTP {reply.status_code}){message}.",
+            "Check the number, GITLAB_PROJECT, and that GITLAB_TOKEN is valid and has the scope read_api; to start "
+            "pipelines api, and the role Developer or higher.",
+        )

@@ -9,15 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from runbook_lib.errors import RunbookError
 from runbook_lib.world.replies import made, text, whole_number
 
 #: GitLab's names of fields, where ours differ.
 _NAMES = {"url": "web_url"}
-
-
-class NoSuchRef(RunbookError):
-    """A branch that GitLab does not know: pushed a moment ago, or missing."""
 
 
 #: What a pipeline or a job is before it has ended.

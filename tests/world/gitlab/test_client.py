@@ -14,7 +14,7 @@ from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.golden import ci_runs
 from runbook_lib.golden import collect as artifacts
 from runbook_lib.golden.collect import GoldenCollection
-from runbook_lib.world.gitlab.client import GitLab, NoSuchRef
+from runbook_lib.world.gitlab.client import GitLab
 
 HEAD = "a" * 40
 H100 = "golden_values_dev_dgx_h100.json"
@@ -89,8 +89,8 @@ def test_the_pipelines_of_a_commit_are_those_without_a_parent(project: Project) 
     ("status", "retry", "message", "error", "words"),
     [
         (400, "", {"base": ["Insufficient permissions to set variables"]}, RunbookError, "Insufficient permissions"),
-        (400, "", {"base": ["Reference not found"]}, NoSuchRef, "Reference not found"),
-        (401, "", "", RunbookError, "does not accept the token. Renew GITLAB_TOKEN"),
+        (400, "", {"base": ["Reference not found"]}, RunbookError, "Reference not found"),
+        (401, "", "", RunbookError, "not for this token .HTTP 401.*GITLAB_TOKEN is valid"),
         (403, "", "", RunbookError, "read_api.* Developer or higher"),
         (404, "", "", RunbookError, "does not find it.* Check the number"),
         (418, "", "", RunbookError, "HTTP 418"),
