@@ -97,11 +97,11 @@ class PipelineStarted:
 
     def holds(self, world: World) -> Check:
         """Look for the commit's pipeline."""
-        name, commit, progress = "a pipeline tests the bump's commit", self.to.commit[:10], self.to.find(self.scope)
-        if progress is None:
-            reason = f"If one was just started, somebody else has pushed to {self.to.name} in between."
-            return Check(name, "failed", f"No pipeline of {commit} shows whether the pin builds. {reason}")
-        return Check(name, "passed", f"Pipeline {progress.pipeline.id} tests {commit}.")
+        name, commit = "a pipeline tests the bump's commit", self.to.commit[:10]
+        if progress := self.to.find(self.scope):
+            return Check(name, "passed", f"Pipeline {progress.pipeline.id} tests {commit}.")
+        reason = f"If one was just started, somebody else has pushed to {self.to.name} in between."
+        return Check(name, "failed", f"No pipeline of {commit} shows whether the pin builds. {reason}")
 
     def make_true(self, world: World) -> Iterator[Effect]:
         """Push, and start a pipeline.  Raises Refused unless the destination is still as it was seen."""
@@ -235,9 +235,7 @@ def _read_destination(branch: BumpBranch, expected: tuple[BuildJob, ...]) -> Des
     project = checkout.remote(GITLAB_REMOTE)
     gitlab = branch.services.second_ci(project)
     if gitlab is None:
-        raise RunbookError(
-            f"The remote {GITLAB_REMOTE!r}, {project}, names no server.", "Set GITLAB_URL, or correct it."
-        )
+        raise RunbookError(f"The remote {GITLAB_REMOTE!r}, {project}, names no server.", "Set GITLAB_URL.")
     require_replaceable(name, gitlab.protected())
     current = checkout.remote_tip(GITLAB_REMOTE, name)
     replaces = "nothing: the branch will be new"
