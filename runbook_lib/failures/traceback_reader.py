@@ -151,7 +151,7 @@ class TracebackReader:
             trace.add(line.shown)
             trace.chained = True
             trace.after = 0
-        elif trace.after > _AFTER or (line.bare.strip() and is_other_output(line.bare)):
+        elif trace.after > _AFTER or is_other_output(line.bare) or CONSEQUENCE.search(line.bare):
             self._close(line.rank, line.number)
             return False
         elif not trace.chained:

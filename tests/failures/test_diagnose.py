@@ -149,6 +149,13 @@ def test_the_root_is_not_a_consequence() -> None:
     assert found.where.place == "3/stderr.log, line 4"
 
 
+def test_a_consequence_below_an_exception_is_no_part_of_its_message() -> None:
+    died = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+    found = find(raised("RuntimeError: \n        CUDA Setup failed. Inspect the output above", more=died))
+    assert "CUDA Setup failed" in found.cause
+    assert "ChildFailedError" not in found.evidence[-1]
+
+
 def test_a_consequence_alone_means_flaky_infrastructure() -> None:
     found = find(raised("torch.distributed.DistBackendError: NCCL error: unhandled system error, ncclSystemError"))
     assert (found.kind, found.retry) == ("flaky infrastructure", True)

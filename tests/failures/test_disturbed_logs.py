@@ -24,6 +24,8 @@ CONSEQUENCES = (
     "subprocess.CalledProcessError: Command '['torchrun']' returned non-zero exit status 1.",
     "ERROR: Job failed: exit code 1",
 )  # fmt: skip
+#: What stands behind these belongs to a later step, so it explains no failure before them.
+ENDS_A_STEP = ("##[error]", "ERROR: Job failed")
 CHATTER = (
     " [2026-07-01 10:00:00.1] samples read, all is well",
     "NCCL version 2.27.3+cuda13.0",
@@ -60,7 +62,8 @@ def decisive(failure: Failure) -> str:
 
 def disturbed(case: Case, chance: random.Random) -> str:
     """Return the log within chatter, and consequences in any order."""
-    before = chance.choices([*CHATTER, *chance.sample(CONSEQUENCES, k=2)], k=chance.randrange(30))
+    within = [line for line in CONSEQUENCES if not line.startswith(ENDS_A_STEP)]
+    before = chance.choices([*CHATTER, *chance.sample(within, k=2)], k=chance.randrange(30))
     between = chance.sample(CONSEQUENCES, k=chance.randrange(1, len(CONSEQUENCES)))
     after = chance.choices([*between, *CHATTER], k=30)
     return "\n".join([*before, case.log.rstrip("\n"), *between, *after]) + "\n"
