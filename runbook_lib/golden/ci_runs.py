@@ -127,12 +127,20 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
     status = read_progress(state, pull, github)
     if status.run is None or status.state not in ("passed", "failed"):
         return ChosenRun(state, missing=Outcome(status.text.rstrip("."), status.next, not status.is_over))
-    if status.state == "passed" and state.branch.services.second_ci():
-        # GitHub's scopes are green: next are the scopes that it never runs.
-        mirrored = _choose_pipeline(state, "")
-        if mirrored.source is not None and mirrored.failed:
-            return mirrored
-    return _choose_github(state, github, status.run)
+    on_gitlab = _failed_pipeline(state) if status.state == "passed" else None
+    return on_gitlab or _choose_github(state, github, status.run)
+
+
+def _failed_pipeline(state: PullRequestState) -> ChosenRun | None:
+    """Return the failed pipeline of the bump's commit on GitLab, in which the scopes run that GitHub never runs.
+
+    None also if GitLab cannot be read: then step 07 says that nobody has seen its pipeline.
+    """
+    try:
+        run = _choose_pipeline(state, "") if state.branch.services.second_ci() else None
+    except RunbookError:
+        return None
+    return run if run and run.source and run.failed else None
 
 
 def _waiting(state: PullRequestState, what: str, action: Next, *, for_ci: bool = False) -> ChosenRun:

@@ -20,7 +20,7 @@ from stores import packed
 from runbook_lib.bump import ready
 from runbook_lib.bump.run_ci import RunCi, push_round
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.golden import groups, step
+from runbook_lib.golden import ci_runs, groups, step
 from runbook_lib.golden.ci_runs import ChosenRun
 from runbook_lib.golden.comparison import GoldenComparison
 from runbook_lib.golden.step import GoldenStep
@@ -341,6 +341,15 @@ def test_values_of_the_scopes_that_github_never_runs_come_from_gitlab(gitlab: Wo
     again = step05(gitlab, mode="local", source="gitlab", run_id="1")
     assert again.edits == ()
     assert gitlab.effects() == []
+
+
+def test_a_gitlab_that_cannot_be_read_leaves_the_green_run(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_progress = ci_runs.read_progress
+    monkeypatch.setattr(ci_runs, "read_progress", lambda *of: replace(read_progress(*of), state="passed"))
+    monkeypatch.setattr("runbook_lib.world.transport.http.PAUSES", ())
+    for name, value in {"URL": "http://127.0.0.1:9", "TOKEN": "x", "PROJECT": REPOSITORY}.items():
+        monkeypatch.setenv(f"GITLAB_{name}", value)
+    assert step05(at, mode="preview").values.source.name.startswith("CI run ")
 
 
 def test_a_pipeline_of_another_commit_is_refused(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
