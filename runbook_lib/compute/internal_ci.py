@@ -35,7 +35,7 @@ from runbook_lib.world.ports import SecondCi, World
 
 #: Seconds until GitLab knows a branch that was pushed.
 PAUSE = 5.0
-_MOST_PIPELINES, _MOST_LOGS = 5, 4  # read of a commit, and of a pipeline
+_MOST_PIPELINES, _MOST_LOGS = 20, 4  # read of a commit, and of a pipeline
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ def _missing(branch: BumpBranch, expected: Sequence[BuildJob]) -> Outcome | None
 
 def _read_destination(branch: BumpBranch, expected: tuple[BuildJob, ...]) -> Destination:
     checkout, commit, name = branch.checkout, branch.start, f"pull-request/{branch.bump.branch}"
-    project = checkout.remote(GITLAB_REMOTE)
+    project = checkout.remote(GITLAB_REMOTE, push=True)
     gitlab = branch.services.second_ci(project)
     if gitlab is None:
         raise RunbookError(f"The remote {GITLAB_REMOTE!r}, {project}, names no server.", "Set GITLAB_URL.")

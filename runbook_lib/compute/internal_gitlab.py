@@ -114,7 +114,7 @@ def judge(
     found = tuple(filter(None, by_build.values()))
     failed = [job for job in found if job.status == "failed"]
     manual = [job for job in found if job.status == "manual"]
-    is_under_way = pipeline.status in UNDER_WAY
+    is_under_way = pipeline.status in (*UNDER_WAY, "manual")  # the latter waits for a person
     progress = partial(PipelineProgress, pipeline, found)
     follow = Next.again(f"To follow {pipeline.url}:", wait=True)
     if failed:

@@ -349,6 +349,9 @@ def test_the_pipeline_starts_in_the_project_of_the_remote(at: At) -> None:
         RemoteUrl("gitlab.example.com", "adlr/x", "https://gitlab.example.com"),
         RemoteUrl("", str(at.copy)),
     ]
+    at.git("remote", "set-url", "--push", "gitlab", "git@gitlab.example.com:me/x.git")
+    with pytest.raises(Refused, match="pushed to me/x on gitlab"):
+        at.look()
 
 
 @pytest.mark.parametrize(

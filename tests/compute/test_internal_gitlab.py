@@ -126,7 +126,10 @@ def test_without_expected_builds_a_pipeline_shows_nothing() -> None:
     assert internal_gitlab.judge(pipeline(status="success"), BOTH, ()) is None
 
 
-@pytest.mark.parametrize(("status", "state"), [("running", "waiting"), ("success", "passed"), ("failed", "passed")])
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [("running", "waiting"), ("manual", "waiting"), ("success", "passed"), ("failed", "passed")],
+)
 def test_requested_tests_must_have_ended(status: str, state: str) -> None:
     progress = internal_gitlab.judge(pipeline(status=status), BOTH, expected(), tested=True)
     assert progress is not None

@@ -74,6 +74,6 @@ class GitLab(Api):
             return super()._refusal(problem, reply, message)
         return RunbookError(
             f"{problem} does not find it, or not for this token (HTTP {reply.status_code}){message}.",
-            "Check the number, GITLAB_PROJECT, and that GITLAB_TOKEN is valid and has the scope read_api; to start "
-            "pipelines api, and the role Developer or higher.",
+            "Check the number, the project (GITLAB_PROJECT, or the remote gitlab), and that GITLAB_TOKEN is valid and "
+            "has the scope read_api; to start pipelines api, and the role Developer or higher.",
         )
