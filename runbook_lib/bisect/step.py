@@ -145,10 +145,10 @@ def _begin(path: Path, branch: BumpBranch, request: BisectRequest) -> RunLedger:
     """Return an empty ledger with each image from good to bad, and its versions."""
     sites, images = branch.bump.repository.sites, {}
     registry = branch.services.registry(ImageRef.parse(f"{sites.image}:{request.bad}"))
-    for tag in reversed(sites.family.listed(registry.tags())):
-        is_between = not tag < request.good and not request.bad < tag
-        is_alike = tag.edition == request.good.edition and tag.kind != "candidate"
-        if is_between and is_alike and (image := registry.image(str(tag))):
+    alike = [tag for tag in sites.family.listed(registry.tags()) if tag.edition == request.good.edition]
+    between = [tag for tag in reversed(alike) if tag.kind != "candidate" and request.good < tag < request.bad]
+    for tag in (request.good, *between, request.bad):
+        if image := registry.image(str(tag)):
             images[str(tag)] = image
     for end in map(str, (request.good, request.bad)):
         if end not in images:

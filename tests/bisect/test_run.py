@@ -10,6 +10,7 @@ from bisect_world import PYTHON, TEST, World, kill_search
 from runbook_lib.bisect import step
 from runbook_lib.bisect.search import Conclusion, Trial
 from runbook_lib.errors import CannotTell
+from runbook_lib.practice.registry import PracticeRegistry
 
 
 @pytest.fixture
@@ -26,6 +27,12 @@ def test_a_preview_writes_and_runs_nothing(world: World) -> None:
     _, told = world.go(plan)
     assert not (world.folder / "results").exists()
     assert told["effects"] == []
+
+
+def test_the_ends_are_asked_for_even_if_they_are_not_listed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Release candidates are left out in between alone."""
+    monkeypatch.setattr(PracticeRegistry, "tags", lambda _: ["26.05-py3"])
+    assert list(world.plan().ledger.images) == ["26.03-py3", "26.05-py3", "26.06-py3"]
 
 
 def test_a_search_names_the_component_and_is_not_repeated(world: World) -> None:
