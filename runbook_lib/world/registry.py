@@ -175,7 +175,8 @@ class OciRegistry(Api):
         if self._login and _is_private(self._url):
             header["Authorization"] = "Basic " + base64.b64encode(self._login.encode()).decode()
         bearer = re.search(r"\bBearer\s+(.*)", challenge, re.IGNORECASE)
-        fields = dict(re.findall(r'(?<!\w)(\w+)="([^"]*)"', bearer[1])) if bearer else {}
+        # Another challenge may follow, so the first field of a name is this one's.
+        fields = dict(reversed(re.findall(r'(?<!\w)(\w+)="([^"]*)"', bearer[1]))) if bearer else {}
         if "realm" not in fields:
             wants_password = re.search(r"\bBasic\b", challenge, re.IGNORECASE)
             if wants_password and header:

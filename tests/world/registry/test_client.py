@@ -145,7 +145,7 @@ def challenge(realm: str) -> Handler:
             return httpx.Response(200, json={"token": "let-me-in"})
         if request.headers.get("Authorization") == "Bearer let-me-in":
             return httpx.Response(200, json={"tags": ["26.04-py3"]})
-        header = f'Bearer realm="{realm}",service="s",scope="repository:nvidia/pytorch:pull,push"'
+        header = f'Bearer realm="{realm}",service="s",scope="repository:nvidia/pytorch:pull,push", Basic realm="b"'
         return httpx.Response(401, headers={"WWW-Authenticate": header})
 
     return handle
