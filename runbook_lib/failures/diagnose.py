@@ -154,8 +154,8 @@ def _judge(job: FailedJob, logs: Sequence[LogSummary], problem: str) -> Failure:
     if tests and (kind_of_job(job.name) == "unit tests" or best.finding.form == "test"):
         return _of_tests(job, tests, logs, possible)
     rank = evidence.unread_rank(logs)
-    is_line = best.finding.form == "line"
-    if is_line and best.finding.kind in _OF_OTHERS and best.tier < TRACEBACK and rank is not None:
+    is_weak = best.finding.form == "line" or best.finding.consequence
+    if is_weak and best.finding.kind in _OF_OTHERS and best.tier < TRACEBACK and rank is not None:
         cause = f"Rank {rank} failed first, with an exception, and its log is unavailable"
         return _failure(job, "unknown", cause, best, rank=rank, confidence=0.4)
     return _of_finding(job, best, logs)

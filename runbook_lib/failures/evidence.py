@@ -146,7 +146,7 @@ class Finding:
         """The share of failures with such evidence that get the right class."""
         if self.pattern is None:
             return _CONFIDENCE
-        if self.is_exception and not self.pattern.by_words:
+        if self.is_exception and not self.consequence and not self.pattern.by_words:
             return max(_CONFIDENCE, self.pattern.confidence)
         return self.pattern.confidence - _WARNING * (self.form == "line" and self.mild)
 

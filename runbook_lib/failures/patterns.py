@@ -168,6 +168,8 @@ _OF_THE_PROGRAM = re.compile(
     r"^(?:E  +)?[\w.]{0,100}\b(?:AttributeError|IndexError|KeyError|NameError|NotImplementedError|RecursionError|"
     r"TypeError|UnboundLocalError|UnicodeDecodeError|ZeroDivisionError)\b"
 )
+#: Examples in a message, which are not what happened.
+_EXAMPLE = re.compile(r"\(e\.g\.[^)\n]{0,200}\)")
 
 #: Literals of lines that matter although they are in no rule.
 _STRUCTURE = (
@@ -207,6 +209,7 @@ def by_words(text: str, tier: float = GENERIC) -> LogPattern | None:
     """Return the class of an error that no rule explains, by its words; ``tier`` depends on the error's form."""
     if _OF_THE_PROGRAM.search(text):
         return None
+    text = _EXAMPLE.sub("", text)
     words = next((words for words in WORDS if words.regex.search(text)), None)
     return replace(words, tier=tier + _BY_WORDS) if words else None
 
@@ -246,7 +249,7 @@ MILD = re.compile(
 NOISE = re.compile(
     r"destroy_process_group|(?:TCPStore|c10d|socket\.cpp|sendBytes|recvValue|recvVector).{0,400}"
     r"(?:Connection (?:reset|closed)|Broken pipe|[Ff]ailed to recv|[Ff]ailed to send|unavailable)|"
-    r"\bHeartbeatMonitor\b|resource_tracker|^Exception ignored in|"
+    r"\bHeartbeatMonitor\b|resource_tracker|^Exception ignored in|pyxis: +(?:\[INFO\]|printing )|"
     r"^\s{0,8}>{0,3}\s{0,4}(?:\d{1,6} {1,4})?\d{1,6} {1,3}\|"  # code printed by a compiler or linter
 )
 #: Exceptions that follow the death of another rank, and those of a stopped process.
@@ -254,7 +257,7 @@ CONSEQUENCE = re.compile(
     r"^(?:[\w.]{0,100}\.)?(?:ChildFailedError|SignalException|DistBackendError|DistStoreError|DistNetworkError|"
     r"KeyboardInterrupt|SystemExit|BrokenPipeError|ConnectionResetError|ProcessExitedException|"
     r"ProcessRaisedException|Rendezvous\w{0,20}Error|CalledProcessError|BdbQuit)\b"
-    r"|NCCL (?:communicator was aborted|error|Error|watchdog)|Watchdog caught collective"
+    r"|NCCL (?:communicator was aborted|error|Error|watchdog)|Watchdog caught collective|to pass monitoredBarrier"
 )
 
 _MAX_LINE = 4_000  # characters of a line that are searched

@@ -57,14 +57,17 @@ class _OpenTraceback:
     def finish(self, end: int) -> Finding:
         remark = self.before[-1] if self.before else ""
         message = "\n".join(text for _, text in self.message)
-        pattern = as_cause(explain(message, self.before))
+        pattern = explain(message, self.before)
         line, error = self.message[0] if self.message else (self.header.number, "")
+        consequence = "Exception ignored" in remark or self.wrapper or not error or bool(CONSEQUENCE.search(error))
+        consequence = consequence or bool(NOISE.search(message))
+        if pattern and (not consequence or pattern.kind == "program error"):
+            pattern = as_cause(pattern)
         if pattern:
             line = next((number for number, text in self.message if pattern.regex.search(text)), line)
-        consequence = "Exception ignored" in remark or self.wrapper or not error or bool(CONSEQUENCE.search(error))
         return Finding(
             "exception", message[:_MAX_MESSAGE], self._quoted(), line, self.rank, self._time(), pattern, end,
-            mild="WARNING" in remark, consequence=consequence or bool(NOISE.search(message)),
+            mild="WARNING" in remark, consequence=consequence,
         )  # fmt: skip
 
     def _quoted(self) -> tuple[str, ...]:
