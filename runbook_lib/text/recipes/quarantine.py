@@ -36,6 +36,8 @@ _FORMER = re.compile(r"(?<![ \t])[ \t]*# was: \[([^][#\n]*)\]$")
 #: The beginning of a comment in which people say why they switched a row off.
 _REASON = re.compile(r"#\s*(?:Broken|Disabled|Flaky|Quarantined)\b", re.IGNORECASE)
 
+#: What is before the number of the issue that tracks a row: not "to" or "PR".
+_TRACKED = r"(?:^|[:;,.(—–-]|\b(?:issue|bug|see|after|until|tracked (?:by|in)|broken|disabled|flaky|hangs?)) ?"
 #: A comment, but not a row that people commented out, which says nothing about the row below it.
 _WORDS = re.compile(r"#(?![\s#]*(?:$|(?:-\s*)?(?:test_case|products|environment|scope|platforms|tag|n_repeat)\s*:))")
 _HEAD = re.compile(r"(?:-\s+test_case:.*|products:\s*(?:#.*)?)$")
@@ -227,9 +229,9 @@ def quarantined_rows(
 
 
 def _issue_of(row: RecipeRow, text: str, repository: str) -> int | None:
-    """Return the issue in people's comments: ``#12``, also with the repository's name, or the URL of its issue."""
+    """Return the issue that people's comments say tracks the row, by its URL or number; other numbers do not count."""
     name = re.escape(repository)
-    issue = re.compile(rf"https?://[^/\s]+/{name}/issues/([0-9]{{1,9}})\b|(?:(?<![\w/])|\b{name})#([0-9]{{1,9}})\b")
+    issue = re.compile(rf"https?://[^/\s]+/{name}/issues/([0-9]{{1,9}})\b|{_TRACKED}(?:{name})?#([0-9]{{1,9}})\b", re.I)
     for comment in _comments(row, text):
         if match := issue.search(comment):
             return int(match[1] or match[2])
