@@ -23,17 +23,16 @@ class RunbookError(Exception):
 class Refused(RunbookError):
     """A valid request that was refused.
 
-    ``exception`` is the named exception that would permit it, as an entry of the decisions, or None.
+    ``exception`` is the named exception that would permit it, as an entry of the decisions; empty if none would.
     """
 
-    def __init__(self, message: str, exception: str | None = None) -> None:
+    def __init__(self, message: str, fix: str = "", *, exception: str = "") -> None:
         self.exception = exception
-        fix = ""
-        if exception is not None:
+        if exception:
             entry = f'`- {{what: {exception}, reason: "…"}}`'
-            fix = f"To proceed anyway, write under `allow:` in the bump's decisions.yaml: {entry} (an entry that "
+            fix += f" To proceed anyway, write under `allow:` in the bump's decisions.yaml: {entry} (an entry that "
             fix += "was made before on other evidence counts again without its `seen`)."
-        super().__init__(message, fix)
+        super().__init__(message, fix.lstrip())
 
 
 class NoSuchBranch(RunbookError):

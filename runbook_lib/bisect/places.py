@@ -98,7 +98,7 @@ def parse(
         raise Refused("A search needs two tags: good, the newest that works, and tag, one that does not.")
     first, last = family.read(good), family.read(str(bump.tag))
     if not first.is_older(last):
-        raise Refused(f"good={first} must be older than tag={last}, and of the same kind. Swap or correct them.")
+        raise Refused(f"good={first} must be older than tag={last}, and of the same kind.", "Swap or correct them.")
     subject = test.strip()
     if not subject:
         raise Refused("Name a recipe's test as model/case@platform, or the command to run in each image.")
@@ -210,7 +210,7 @@ def test_of(branch: BumpBranch, request: BisectRequest) -> SelectedTest:
     name, _, platform = request.subject.partition("@")
     tests, _ = read_commit_tests(branch, replace(request.site, platform=platform), name)
     if len(tests) != 1:
-        raise Refused(f"test={request.subject!r} matches {len(tests)} tests. Name one, as model/case@platform.")
+        raise Refused(f"test={request.subject!r} matches {len(tests)} tests.", "Name one, as model/case@platform.")
     if obstacle := tests[0].obstacle:
         raise Refused(f"{request.subject} cannot run there: {obstacle}")
     return replace(tests[0], golden={})  # a run that is cancelled has no value, whatever it has written

@@ -162,7 +162,8 @@ def review(branch: BumpBranch, head: str, records: Path | None, theirs: str = ""
     if len(commits) > LIMIT:
         raise Refused(
             f"{bump.branch} has {len(commits)} commits that are not on {bump.base}, and at most {LIMIT} can be "
-            "reviewed, so nothing was pushed or tested. Check the base, or delete the branch and run again."
+            "reviewed, so nothing was pushed or tested.",
+            "Check the base, or delete the branch and run again.",
         )
     ids = {commit.id for commit in commits}
     recorded = read_records(records)

@@ -55,7 +55,7 @@ class PlannedBump:
         if self.check.status == "failed":
             raise Refused(f"The tag cannot be used: {self.check.detail}")
         if self.check.status == "skipped" and self.bump.publish and not self.bump.allowed("unverified-tag"):
-            raise Refused(f"The tag {self.bump.tag} was not verified: {self.check.detail}", "unverified-tag")
+            raise Refused(f"The tag {self.bump.tag} was not verified: {self.check.detail}", exception="unverified-tag")
 
     @property
     def documented(self) -> tuple[Image, str] | None:
@@ -197,7 +197,8 @@ def _refuse_earlier_bump(branch: BumpBranch, base_plan: PinPlan) -> None:
     if back and branch.tip and not checkout.is_ancestor(branch.base_commit, branch.start):
         raise Refused(
             f"Branch {bump.branch} in {checkout.path} is from an earlier bump, and {bump.base} has moved since. "
-            "Nothing was changed. Delete that branch, here and on the remote, then run again."
+            "Nothing was changed.",
+            "Delete that branch, here and on the remote, then run again.",
         )
 
 

@@ -254,8 +254,8 @@ def _matching(pattern: str, known: Sequence[str]) -> list[str]:
     if matched := [full for full in known if fnmatchcase(full.split("/", omitted)[-1], pattern)]:
         return matched
     raise CannotTell(
-        f"No local or remote-tracking branch matches {pattern!r}. "
-        "Fetch first, or correct the pattern; remote-tracking branches are written as origin/core_r*."
+        f"No local or remote-tracking branch matches {pattern!r}.",
+        "Fetch first, or correct the pattern; remote-tracking branches are written as origin/core_r*.",
     )
 
 

@@ -85,7 +85,8 @@ def plan(
     if (architecture := _ARCHITECTURES.get(machine.lower())) is None:
         raise CannotTell(
             f"This machine's processor is {machine!r}, but base images exist only for amd64 (x86_64) and arm64 "
-            "(aarch64). Build on one of those."
+            "(aarch64).",
+            "Build on one of those.",
         )
     build = _build(repository, image_type, options)
     dockerfiles = [path.replace("{type}", image_type) for path in build.dockerfiles]

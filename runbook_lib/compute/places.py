@@ -130,7 +130,7 @@ class WorkPlace:
             return ("env", *(f"{name}={env[name]}" for name in env), *step.command) if env else step.command
         engine, image = self.machine.engine or "docker", self.image
         if self.name == "local" and image.kind == "file":
-            raise Refused(f"{image.name} is a file, which {engine} cannot run. Name the image, or use Slurm.")
+            raise Refused(f"{image.name} is a file, which {engine} cannot run.", "Name the image, or use Slurm.")
         row = TABLE["places"][engine if self.name == "local" else "slurm"]
         session, at_once = self.session, step.gpus and not step.terminal
         values = {

@@ -62,8 +62,8 @@ class WorkImage:
             return self.name
         if self.kind == "built":
             raise RunbookError(
-                f"Only this machine's engine has {self.name}; Pyxis would search Docker Hub for it. Import it into a "
-                ".sqsh file on shared storage first (task import), and name that file as image."
+                f"Only this machine's engine has {self.name}; Pyxis would search Docker Hub for it.",
+                "Import it into a .sqsh file on shared storage first (task import), and name that file as image.",
             )
         reference = ImageRef.parse(self.name)
         if reference.digest:

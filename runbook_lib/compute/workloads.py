@@ -145,7 +145,7 @@ class Parallelism:
         try:
             data = yaml_spans.load(text)
         except CannotTell as error:
-            raise CannotTell(f"{path} is not valid YAML. Fix it before the test is submitted.") from error
+            raise CannotTell(f"{path} is not valid YAML.", "Fix it before the test is submitted.") from error
         if not isinstance(data, dict):
             raise CannotTell(f"{path} has no settings (expected MODEL_ARGS and ENV_VARS).")
         arguments = _mapping(data.get("MODEL_ARGS"))
@@ -197,8 +197,9 @@ def choose(platform: str, test: Parallelism) -> int | None:
         rules[OVERLAPPED] = f"Overlapped MoE expert-parallel communication needs {OVERLAPPED} for its streams."
     if own is None and len(rules) > 1:
         raise Refused(
-            f"Two settings of the test exclude each other. {' '.join(rules.values())} Set {VARIABLE} to the more "
-            "important one under ENV_VARS in its model_config.yaml, or leave one of the two out."
+            f"Two settings of the test exclude each other. {' '.join(rules.values())}",
+            f"Set {VARIABLE} to the more "
+            "important one under ENV_VARS in its model_config.yaml, or leave one of the two out.",
         )
     if own is None:
         return next(iter(rules), None)

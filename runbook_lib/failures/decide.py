@@ -192,7 +192,7 @@ def decide(failures: Triage, searches: ImageSearches) -> RunFailures:
         job = _failed_job(failures, target)
         if job is None and broken and decision.seen is None:
             raise Refused(
-                f"{target} did not fail in {run.source.name}, so it is not broken. Name a run in which it did."
+                f"{target} did not fail in {run.source.name}, so it is not broken.", "Name a run in which it did."
             )
         decided = on(decision, Seen(_digest(job), run.number, run.attempt)) if job else None
         if job is None or decided is None:
@@ -223,7 +223,8 @@ def _warnings(target: Target, job: DiagnosedJob, run: ChosenRun) -> Iterator[str
     if target.script and not _may_leave_out(job):
         raise Refused(
             f"{target} may fail because of the new image. {run.bump.repository.name} quarantines a test only if it "
-            f"also fails on {run.bump.base}, or if infrastructure is clearly the cause. Fix it, or hold the merge."
+            f"also fails on {run.bump.base}, or if infrastructure is clearly the cause.",
+            "Fix it, or hold the merge.",
         )
     if job.failure.kind == "golden drift":
         yield f"{target} failed only because of drift: step 5 refreshes its golden values."

@@ -227,9 +227,9 @@ class QuarantineChange:
         for row in self.files.rows if self.edits else ():
             if any(test.is_of(row) for test in tests) and (also := quarantine.also_covered(row, tests)):
                 raise Refused(
-                    f"The row of {row.case} in {row.recipe}:{row.line} also covers {also}. Give this platform a row of "
-                    "its own first, or name the others too.",
-                    "whole-row",
+                    f"The row of {row.case} in {row.recipe}:{row.line} also covers {also}.",
+                    "Give this platform a row of its own first, or name the others too.",
+                    exception="whole-row",
                 )
 
     @property
@@ -283,7 +283,7 @@ class QuarantineCommitted:
         """Commit.  Raises Refused for a test without an issue, and if the branch or a recipe has changed."""
         issues = self._issues(world)
         if untracked := self._untracked(issues):
-            raise Refused(f"No open issue tracks {untracked}, so nothing was changed. Run again with mode=publish.")
+            raise Refused(f"No open issue tracks {untracked}, so nothing was changed.", "Run again with mode=publish.")
         return self._committed(issues).make_true(world)
 
     def _issues(self, world: World) -> dict[Target, Issue]:

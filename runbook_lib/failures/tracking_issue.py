@@ -84,7 +84,7 @@ def known_issue(github: Forge | None, test: Target) -> tuple[int, str]:
         if issue.is_open:
             return test.issue, ""
         if not issue.is_pull:
-            raise Refused(f"{test} names #{test.issue}, which is {issue.state}. Name an open issue.")
+            raise Refused(f"{test} names #{test.issue}, which is {issue.state}.", "Name an open issue.")
         warning = f"#{test.issue} is a pull request, so it does not track {test}; an issue of its own does."
     found = open_issue(github, test)
     return found.number if found else 0, warning

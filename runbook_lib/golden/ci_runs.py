@@ -235,9 +235,9 @@ def _require_tested(bump: Bump, name: str, number: int, commit: str, place: str,
     """Raise Refused for a run of another commit than the head of a place, unless ``older-run`` permits it."""
     if commit != head and not bump.allowed("older-run", number):
         raise Refused(
-            f"{name} tested {commit[:10]}, but {place} is at {head[:10]}, whose values may differ. "
+            f"{name} tested {commit[:10]}, but {place} is at {head[:10]}, whose values may differ.",
             "Name a run of that commit, or check out the commit that was tested.",
-            "older-run",
+            exception="older-run",
         )
 
 
@@ -265,13 +265,14 @@ def of_github(
 def _require_own(run: WorkflowRun, name: str, branch: str, workflow: str) -> None:
     if run.fork:
         raise Refused(
-            f"{name} ran on the branch {run.head_branch} of a fork, whose owner controls its values. "
-            f"Name a run of the bump's pull request: {run.url}"
+            f"{name} ran on the branch {run.head_branch} of a fork, whose owner controls its values.",
+            f"Name a run of the bump's pull request: {run.url}",
         )
     if run.head_branch != branch or run.name != workflow:
         raise Refused(
             f"{name} is not a run of {workflow} on {branch}: it is a run of {run.name or 'a nameless workflow'} on "
-            f"{run.head_branch or 'no branch'}. Name a run of the bump's pull request: {run.url}"
+            f"{run.head_branch or 'no branch'}.",
+            f"Name a run of the bump's pull request: {run.url}",
         )
 
 

@@ -136,9 +136,9 @@ def _of_edition(pins: Sequence[Pin], target: Tag) -> list[Pin]:
     others = [pin for pin in chosen if pin.tag.edition != target.edition]
     if others and (len(others) < len(chosen) or others[0].site.edition is not None):
         raise CannotTell(
-            f"{others[0].name} names {others[0].tag}, which is of another edition than {target}: nothing was planned. "
+            f"{others[0].name} names {others[0].tag}, which is of another edition than {target}: nothing was planned.",
             "Correct the file; or, if that pin is meant to differ, give each of the image's pins its edition in the "
-            "pins file."
+            "pins file.",
         )
     return chosen
 
@@ -148,7 +148,7 @@ def _refuse_left_behind(pins: Iterable[Pin], target: Tag) -> None:
         raise Refused(
             f"Pins of other editions than {target} would stay behind: {join_first(behind, _MAX_LISTED)}. Nothing was "
             "planned. Each edition is bumped to a tag of its own.",
-            "other-edition",
+            exception="other-edition",
         )
 
 
@@ -164,8 +164,8 @@ def _stop_or_warn(readings: Sequence[SiteReading], moving: Sequence[ImageType]) 
         if any(reading.problem and reading.site.needs == "declared" for reading in readings):
             fix = "correct the pins file"
         raise CannotTell(
-            f"The pins cannot be planned, so nothing was changed. {' '.join(stops)} "
-            f"Fix the file by hand; or, if the repository has a new layout, {fix}."
+            f"The pins cannot be planned, so nothing was changed. {' '.join(stops)}",
+            f"Fix the file by hand; or, if the repository has a new layout, {fix}.",
         )
     return warnings
 
@@ -173,7 +173,9 @@ def _stop_or_warn(readings: Sequence[SiteReading], moving: Sequence[ImageType]) 
 def _refuse_older(pins: Sequence[Pin], target: Tag) -> None:
     newer = ", ".join(f"{pin.path}:{pin.line} ({pin.tag})" for pin in pins if target.is_older(pin.tag))
     if newer:
-        raise Refused(f"The tag {target} is older than the pin in {newer}, so nothing was planned.", "older-tag")
+        raise Refused(
+            f"The tag {target} is older than the pin in {newer}, so nothing was planned.", exception="older-tag"
+        )
 
 
 def _refuse_overlap(moving: Sequence[Pin], pins: Sequence[Pin]) -> None:
@@ -187,12 +189,14 @@ def _refuse_overlap(moving: Sequence[Pin], pins: Sequence[Pin]) -> None:
             raise Refused(
                 f"{pin.path}:{pin.line} is one value (an anchor) for {pin.location.selector} and for "
                 f"{other.location.selector}, so a bump of {pin.site.image_type} would move a pin of "
-                f"{other.site.image_type} too; nothing was planned. Give each its own value.",
-                "both-types",
+                f"{other.site.image_type} too; nothing was planned.",
+                "Give each its own value.",
+                exception="both-types",
             )
         raise CannotTell(
             f"{pin.name} is declared as {pin.site.role}, and {other.location.selector} in line {other.line} as "
-            f"{other.site.role} finds the same text; nothing was planned. Declare each value once."
+            f"{other.site.role} finds the same text; nothing was planned.",
+            "Declare each value once.",
         )
 
 
@@ -236,7 +240,8 @@ def _prove(pins: Iterable[Pin], edited: Texts, sites: Sites, moved: Sequence[Pin
         if reading.problem and reading.site.needs == "declared":
             raise CannotTell(
                 f"After the planned edits the pins file would no longer find its pin, so nothing was changed. "
-                f"{reading.problem} Correct its finder: it may contain the old tag or digest, or allow no quotes."
+                f"{reading.problem}",
+                "Correct its finder: it may contain the old tag or digest, or allow no quotes.",
             )
     paths = list(dict.fromkeys(pin.path for pin in moved))
     raise RunbookError(

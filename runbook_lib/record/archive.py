@@ -118,7 +118,7 @@ def attach(root: Path, notebook: Mapping[str, Any]) -> Path:
         )
     run = run_file.read(folder)
     if "files" not in run and run_file.is_active(run):
-        raise RunbookError(f"The run of {folder} has not ended. Wait for its end, and run the same command again.")
+        raise RunbookError(f"The run of {folder} has not ended.", "Wait for its end, and run the same command again.")
     run = close(folder)
     content, file = executed(notebook), folder / EXECUTED
     if file.is_file() and file.read_bytes() != content:
@@ -162,8 +162,8 @@ def commit(folder: Path) -> None:
         RecordStore(root).commit(message, files)
     except GitFailed as error:
         raise RunbookError(
-            f"The record {folder} is complete, but could not be committed: {error.stderr} Fix that and run the same "
-            "command again, which commits it."
+            f"The record {folder} is complete, but could not be committed: {error.stderr}",
+            "Fix that and run the same command again, which commits it.",
         ) from error
     write_index(root)
 

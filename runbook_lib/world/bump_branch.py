@@ -71,7 +71,7 @@ class BumpBranch:
         warnings: list[str] = []
         base = _newest(checkout, bump, remote, warnings)
         if base is None:
-            raise NoSuchBranch(f"Branch {bump.base!r} does not exist in {checkout.path}. Name an existing branch.")
+            raise NoSuchBranch(f"Branch {bump.base!r} does not exist in {checkout.path}.", "Name an existing branch.")
         tip = pushed = None
         if bump.tag or bump.change_title:
             pushed = _remote_tip(checkout, bump, warnings)
@@ -132,7 +132,8 @@ def _tip(checkout: Checkout, bump: Bump, base: str, remote: str | None, warnings
     if not checkout.is_ancestor(remote, local):
         raise Refused(
             f"Branch {bump.branch} is at {local[:10]} here and at {remote[:10]} on the remote {bump.remote!r}, and "
-            "the two have diverged. Decide which to keep, delete or rename the other, then run again."
+            "the two have diverged.",
+            "Decide which to keep, delete or rename the other, then run again.",
         )
     return local
 
@@ -189,7 +190,8 @@ def require_mine(pull: Pull, head: str) -> None:
     if not is_mine(pull, head):
         raise Refused(
             f"#{pull.number} is {pull.author}'s, on {pull.head_owner}:{pull.head_ref}: only they should "
-            f"commit to it. Nothing was changed. Notify them, or open a pull request against that branch: {pull.url}"
+            f"commit to it. Nothing was changed.",
+            f"Notify them, or open a pull request against that branch: {pull.url}",
         )
 
 

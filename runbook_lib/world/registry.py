@@ -90,8 +90,8 @@ class OciRegistry(Api):
             return Image(digest, dict([self._platform(manifest, digest)]))
         if not 0 < len(manifest.images) <= _MEMBERS:
             raise CannotTell(
-                f"{self.name}:{reference} has {len(manifest.images)} platforms, unlike any usable image. "
-                "Choose another tag, or report it to the publisher of the image."
+                f"{self.name}:{reference} has {len(manifest.images)} platforms, unlike any usable image.",
+                "Choose another tag, or report it to the publisher of the image.",
             )
         # If there are two for a platform, container engines use the first.
         return Image(digest, dict(self._platform(*self._manifest(it)) for it in reversed(manifest.images)))
@@ -110,8 +110,8 @@ class OciRegistry(Api):
                 return tags
             if time.monotonic() > end:
                 raise Unreachable(
-                    f"The list of tags of {self.name} did not end within {_LISTING:g} s, after {len(tags)} tags. "
-                    "Try again later."
+                    f"The list of tags of {self.name} did not end within {_LISTING:g} s, after {len(tags)} tags.",
+                    "Try again later.",
                 )
             path = f"/tags/list?{join(reply.url, following).query.decode()}"  # at home, wherever the link leads
         raise CannotTell(f"The list of tags of {self.name} has more than {_TAGS} entries or {_PAGES} pages.")

@@ -109,7 +109,7 @@ def read_facts(branch: BumpBranch, site: Site, tests: str, again: str, slurm: Sl
     ``cancel``, which submits none.  Raises Refused for a test that does not exist, and if none can be submitted.
     """
     if again not in ("", "failed", "all", "cancel"):
-        raise Refused(f"jobs={again!r} is not failed, all or cancel. Name the tests that it is for in tests.")
+        raise Refused(f"jobs={again!r} is not failed, all or cancel.", "Name the tests that it is for in tests.")
     bump, facts = branch.bump, SlurmFacts(branch, site, slurm or Slurm())
     idle = "" if bump.repository.tests.recipes else f"{bump.repository.name} has no test recipes."
     if not (site.results and site.image) or idle:

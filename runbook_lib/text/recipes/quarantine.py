@@ -113,8 +113,9 @@ def unmark(recipe: str, text: str, tests: Sequence[Target]) -> str:
         elif flaky := next((cell for cell in off if cell.value == _FLAKY), None):
             raise Refused(
                 f"The row of {row.case} in {row.recipe}:{row.line} has the scope flaky, which does not say what it "
-                "replaced. Set its scopes by hand; its history shows the former ones: "
-                f"git log -p -L {flaky.line},{flaky.line}:{row.recipe}"
+                "replaced.",
+                "Set its scopes by hand; its history shows the former ones: "
+                f"git log -p -L {flaky.line},{flaky.line}:{row.recipe}",
             )
         spans += [(cell.start + len(name), cell.end, "") for cell, name in off.items()]
         scopes[row] = [off.get(cell, cell.value) for cell in row.scopes]
@@ -146,7 +147,8 @@ def _meaning(row: RecipeRow, scopes: Sequence[str] | None = None) -> tuple[objec
 def _by_hand(row: RecipeRow) -> Refused:
     return Refused(
         f"The row of {row.case} in {row.recipe}:{row.line} cannot be edited in place: it has no scope of its own, or "
-        "shares it or its line with others. Edit it by hand, then run again."
+        "shares it or its line with others.",
+        "Edit it by hand, then run again.",
     )
 
 
@@ -192,7 +194,7 @@ def note(reason: str, issue: int, review: str = "") -> str:
     """
     line = " ".join(reason.split())
     if not line.isprintable():
-        raise Refused(f"The reason {line!r} contains a character that is not allowed in YAML comments. Remove it.")
+        raise Refused(f"The reason {line!r} contains a character that is not allowed in YAML comments.", "Remove it.")
     tracked = f"see issue #{issue or '(new)'}{f'{REVIEW}{review}' if review else ''}."
     return f"{line} — {tracked}" if line else tracked
 

@@ -67,7 +67,7 @@ def _unmarked(text: str, node: str, marker: str) -> str:
             _prove(after, text, node, imported=False)
             return after
     if _is_skipped(tree, chain, marker):
-        raise Refused(f"{node} is left out by something else than a comment `# Broken: …`. Re-enable it by hand.")
+        raise Refused(f"{node} is left out by something else than a comment `# Broken: …`.", "Re-enable it by hand.")
     return text
 
 
@@ -90,13 +90,13 @@ def _parsed(text: str, node: str) -> tuple[ast.Module, list[Definition]]:
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise Refused(f"The file of {node} cannot be parsed ({error}). Mark the test by hand.") from error
+        raise Refused(f"The file of {node} cannot be parsed ({error}).", "Mark the test by hand.") from error
     body, chain = tree.body, list[Definition]()
     for name in node.partition("[")[0].split("::")[1:]:
         found = [each for each in body if isinstance(each, Definition) and each.name == name]
         if len(found) != 1:
             times = "twice or more" if found else "nowhere"
-            raise Refused(f"{node}: the file defines {name} {times} at this place. Mark the test by hand.")
+            raise Refused(f"{node}: the file defines {name} {times} at this place.", "Mark the test by hand.")
         chain.append(found[0])
         body = found[0].body
     if not chain:
@@ -141,7 +141,7 @@ def _prove(without: str, marked: str, node: str, *, imported: bool) -> None:
     except RecursionError:
         same = False
     if not same:
-        raise Refused(f"{node} cannot be marked without changing more of its file. Mark it by hand.")
+        raise Refused(f"{node} cannot be marked without changing more of its file.", "Mark it by hand.")
 
 
 def _imports_pytest(statement: ast.stmt) -> bool:

@@ -33,7 +33,8 @@ class BranchTip:
         if not is_behind or tip not in {self.start, *world.changes.commits}:
             raise Refused(
                 f"Branch {self.branch} has moved to {(local or tip)[:10]} since it was read at {self.start[:10]}. "
-                "Nothing was changed. Run again to plan with it."
+                "Nothing was changed.",
+                "Run again to plan with it.",
             )
         return tip
 

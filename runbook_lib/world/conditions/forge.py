@@ -177,7 +177,7 @@ class Labelled:
         """Set and remove labels.  Raises Refused if the pull request has moved since it was read."""
         pull = self.key.require(world.forge)
         if self.head not in ("", pull.head_sha):
-            raise Refused(f"{_unreviewed('', pull).detail}. Nothing was changed. Run again.")
+            raise Refused(f"{_unreviewed('', pull).detail}. Nothing was changed.", "Run again.")
         for label in sorted(self.required - pull.labels):
             world.forge.add_label(pull.number, label)
             yield Effect("label", f"#{pull.number} {label}", False, True, pull.url)
@@ -235,7 +235,7 @@ class Authorized:
         """Comment, unless a comment of ours names the commit.  Raises Refused for a head that was not reviewed."""
         github, (pull, _) = world.forge, self._find(world)
         if not self._is_known(world, pull):
-            raise Refused(f"#{pull.number} has moved to {pull.head_sha[:10]} since it was read. Run again.")
+            raise Refused(f"#{pull.number} has moved to {pull.head_sha[:10]} since it was read.", "Run again.")
         me, text = login_of(github), command(pull.head_sha)
         comment = once(
             lambda: next(iter(commands(github.comments(pull.number), pull.head_sha, me)), None),

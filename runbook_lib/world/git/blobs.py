@@ -52,8 +52,8 @@ def read_files(place: Path, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str
     for pair, entry in listed.items():
         if entry and entry.mode == LINK:
             raise CannotTell(
-                f"{pair[1]} in {pair[0]} of {place} is a symbolic link or below one, and links are never followed. "
-                "Replace the link with a real file or folder, or use another commit."
+                f"{pair[1]} in {pair[0]} of {place} is a symbolic link or below one, and links are never followed.",
+                "Replace the link with a real file or folder, or use another commit.",
             )
         if entry and entry.path == pair[1] and entry.is_file:
             files[pair] = entry.id

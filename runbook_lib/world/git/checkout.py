@@ -45,7 +45,7 @@ class Checkout:
             top = command.git(place, "rev-parse", "--absolute-git-dir" if bare else "--show-toplevel")
         except GitFailed as error:
             raise RunbookError(
-                f"{place} is not a git checkout. git reports: {error.stderr} Give the path of a clone."
+                f"{place} is not a git checkout. git reports: {error.stderr}", "Give the path of a clone."
             ) from error
         return cls(Path(top), bare, slug)
 
@@ -182,8 +182,8 @@ class Checkout:
         remote, url = self._base()
         if remote is None:
             raise RunbookError(
-                f"{self.path} has no remote upstream or origin, so its repository on GitHub is not known. "
-                "Set GITHUB_REPOSITORY=owner/name."
+                f"{self.path} has no remote upstream or origin, so its repository on GitHub is not known.",
+                "Set GITHUB_REPOSITORY=owner/name.",
             )
         return slug_of(url)
 
@@ -198,8 +198,8 @@ class Checkout:
         tip = self.remote_tip(remote, branch)
         if tip is None:
             raise NoSuchBranch(
-                f"The branch {branch!r} does not exist on the remote {remote!r} ({self.remote_url(remote)}). "
-                "Give the name of a branch that it has."
+                f"The branch {branch!r} does not exist on the remote {remote!r} ({self.remote_url(remote)}).",
+                "Give the name of a branch that it has.",
             )
         if not self.has(tip):
             self._fetch(remote, f"refs/heads/{branch}")
@@ -220,8 +220,8 @@ class Checkout:
             return self.git(*arguments, remote=remote)
         except GitFailed as error:
             raise Unreachable(
-                f"The remote {remote!r} ({self.remote_url(remote)}) could not be read. git reports: {error.stderr} "
-                "Check the URL, the network and your credentials; `git ls-remote` must work without prompting."
+                f"The remote {remote!r} ({self.remote_url(remote)}) could not be read. git reports: {error.stderr}",
+                "Check the URL, the network and your credentials; `git ls-remote` must work without prompting.",
             ) from error
 
     # -- changing -----------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ class Checkout:
         """Raise Refused in a bare repository."""
         if self.bare:
             raise Refused(
-                f"{self.path} is a bare repository: there are no files to edit. Give a clone with a work tree."
+                f"{self.path} is a bare repository: there are no files to edit.", "Give a clone with a work tree."
             )
 
     def archive(self, commit: str, path: Path) -> None:

@@ -138,7 +138,7 @@ def tree_with(checkout: Checkout, start: str, edits: Sequence[Edit]) -> str:
         texts = checkout.read(paths, start)
         if changed := [edit.path for edit in edits if _has_changed(edit, texts)]:
             names = ", ".join(changed)
-            raise Refused(f"{names} has changed since the plan was made. Nothing was committed. Run again.")
+            raise Refused(f"{names} has changed since the plan was made. Nothing was committed.", "Run again.")
         lines = []
         for edit in edits:
             blob = git("hash-object", "-w", "--no-filters", "--stdin", stdin=edit.after)
@@ -171,7 +171,8 @@ def _refuse_converted(attributes: str) -> None:
         if "lfs" in value or "crypt" in value:
             raise Refused(
                 f"{path} is stored through git's filter {value!r}, so its text cannot be edited in a commit. Nothing "
-                "was committed. Store it as plain text, or edit it by hand."
+                "was committed.",
+                "Store it as plain text, or edit it by hand.",
             )
 
 
@@ -182,7 +183,8 @@ def merged_tree(checkout: Checkout, ours: str, theirs: str) -> str:
     except GitFailed as error:
         raise Refused(
             f"{theirs[:10]} could not be merged into {ours[:10]} in {checkout.path}, and nothing was changed. "
-            f"git says: {error.stderr} Merge it by hand, then run again."
+            f"git says: {error.stderr}",
+            "Merge it by hand, then run again.",
         ) from error
 
 
@@ -227,8 +229,8 @@ def move_branch(checkout: Checkout, branch: str, commit: str, old: str | None) -
         checkout.git("update-ref", "-m", "commit", ref, commit, expected, settings=_NO_HOOKS)
     except GitFailed as error:
         raise Refused(
-            f"The branch {branch} in {checkout.path} was not moved to {commit[:10]}. git says: {error.stderr} "
-            "Run again: it is planned anew if somebody else has moved it."
+            f"The branch {branch} in {checkout.path} was not moved to {commit[:10]}. git says: {error.stderr}",
+            "Run again: it is planned anew if somebody else has moved it.",
         ) from error
 
 

@@ -108,8 +108,9 @@ def locked(file: Path, say: Callable[[str], object] = str) -> Iterator[None]:
     except Timeout as error:
         raise RunbookError(
             f"{file} has been locked by another command for more than {LIMIT:.0f} seconds, so nothing was done. A run "
-            "with wait=True may take hours. Wait until it ends, or stop it (its process: `fuser "
-            f"{shlex.quote(str(file))}`), and run the same command again. Finished work is kept."
+            "with wait=True may take hours.",
+            "Wait until it ends, or stop it (its process: `fuser "
+            f"{shlex.quote(str(file))}`), and run the same command again. Finished work is kept.",
         ) from error
     except OSError as error:
         raise cannot_write(file, error) from error
@@ -131,9 +132,9 @@ def read_inside(root: Path, path: str) -> bytes | None:
         is_link = actual != inside / path or actual.is_symlink()  # the latter if it leads to itself
         if is_link or not actual.is_relative_to(inside) or ".git" in path.lower().split("/"):
             raise CannotTell(
-                f"{path} in {root} is a symbolic link, below one, or no file of the repository, so it was not read. "
+                f"{path} in {root} is a symbolic link, below one, or no file of the repository, so it was not read.",
                 f"Replace a link with a file or a folder: git -C {shlex.quote(str(root))} log -- {shlex.quote(path)} "
-                "shows who added it."
+                "shows who added it.",
             )
         return read_bounded(actual) if actual.is_file() else None
     except ValueError:  # a name that no file can have
