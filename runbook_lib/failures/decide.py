@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from runbook_lib import display
 from runbook_lib.decisions import Decision, Seen, digest, on
@@ -70,8 +71,11 @@ class Triage:
         return self.run.show() + display.notes(self.warnings, title="Warnings") + failed_jobs.show(self.jobs)
 
 
-def triage(run: ChosenRun) -> Triage:
-    """Find the cause of each failed job, and the failures that golden values do not explain."""
+def triage(run: ChosenRun, records: Path | None) -> Triage:
+    """Find the cause of each failed job, and the failures that golden values do not explain.
+
+    ``records`` is the bump's folder in the archive, which has earlier failures.
+    """
     github = run.pull_request.github
     if run.source is None:
         return Triage(run)
@@ -83,12 +87,12 @@ def triage(run: ChosenRun) -> Triage:
         image_files = run.bump.repository.sites.pin_paths
         jobs = failed_jobs.diagnose_run(github, requested, run.bump.base, "this image", image_files)
         jobs = _with_issues(github, jobs, run.bump)
-    jobs = failed_jobs.add_history(jobs, run.pull_request.records)
+    jobs = failed_jobs.add_history(jobs, records)
     targets = itertools.chain.from_iterable(targets_of(job, run.bump) for job in jobs)
     files = quarantines.files_of(run.branch, targets)
     if run.bump.repository.tests.scripts:  # which has neither golden values nor recipes
         return Triage(run, jobs, run.failed, files=files)
-    values = comparison.read(run, run.source, report=lambda _: None)
+    values = comparison.read(run, run.source, records, report=lambda _: None)
     unexplained = values.undecided(on_branch=True)
     unread = tuple(problem for problem in values.unavailable if problem.job in unexplained)
     # Refreshed values cannot explain a resumed run that differs from its first run.

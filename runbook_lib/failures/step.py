@@ -66,8 +66,8 @@ class BrokenTests:
         return BrokenTestFacts(surveyed, found)
 
     def _look_failures(self, world: World, branch: BumpBranch) -> RunFailures:
-        state = read_state(branch, world.github, records=world.records)
-        triaged = decide.triage(ci_runs.choose_run(state, run_id=self.run_id, source=self.source))
+        run = ci_runs.choose_run(read_state(branch, world.github), run_id=self.run_id, source=self.source)
+        triaged = decide.triage(run, world.records)
         searches = bisect_offer.look_searches(branch, world.records)
         return decide.decide(triaged, searches)
 

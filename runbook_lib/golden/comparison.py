@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from runbook_lib.decisions import Decisions
 from runbook_lib.golden import baselines, history, judge
@@ -94,8 +95,13 @@ class GoldenComparison:
         return {(file.job, file.artifact) for file in measured if short_name(file.path) in files}
 
 
-def read(ci_run: ChosenRun, source: GoldenSource, *, report: Callable[[str], object] = print) -> GoldenComparison:
-    """Read the golden files of the run's failed jobs, and judge them by those of the branch.  Reports its progress."""
+def read(
+    ci_run: ChosenRun, source: GoldenSource, records: Path | None, *, report: Callable[[str], object] = print
+) -> GoldenComparison:
+    """Read the golden files of the run's failed jobs, and judge them by those of the branch.
+
+    ``records`` is the bump's folder in the archive, and ``report`` is called with lines about the progress.
+    """
     branch = ci_run.branch
     paths = _list_paths(branch)
     known = _golden_paths(paths)
@@ -106,7 +112,6 @@ def read(ci_run: ChosenRun, source: GoldenSource, *, report: Callable[[str], obj
 
     collection = artifacts.collect(source, known, progress=progress)
     new = _measured(branch, collection)
-    records = ci_run.pull_request.records
     listed = [path for path in paths if path.startswith(f"{recipes.FOLDER}/") and path.endswith((".yaml", ".yml"))]
     rows, warnings = recipes.read_all(branch.texts(listed))
     warnings += recipes.problems(rows)

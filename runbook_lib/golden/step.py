@@ -46,10 +46,10 @@ class GoldenStep:
 
         Raises Refused for a decision that names no golden file, and for an unrelated run.
         """
-        state = read_state(BumpBranch.look(world, bump), world.github, records=world.records)
+        state = read_state(BumpBranch.look(world, bump), world.github)
         run = choose_run(state, run_id=self.run_id, source=self.source)
         comparison.require_known(run.branch, bump.decisions)
-        return comparison.read(run, run.source) if run.source else run
+        return comparison.read(run, run.source, world.records) if run.source else run
 
     def plan(self, facts: GoldenComparison | ChosenRun, bump: Bump) -> Plan[World]:
         """Plan the refresh: what drifted within tolerance is committed, and what did not is asked.

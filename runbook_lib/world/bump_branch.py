@@ -8,7 +8,6 @@ replaces only the text between them.
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal, Self
 
 from runbook_lib import display, notebooks
@@ -226,8 +225,7 @@ class PullRequestState:
     """The state of the bump's pull request and its CI on GitHub.
 
     ``problem`` is the reason why GitHub could not be queried.  ``behind`` is the number of base commits that the head
-    lacks, ``me`` is the token's login, ``records`` the bump's folder in the archive, and ``review`` the review of the
-    commits between base and head.  ``refused``: the head commit's deployment to CI was refused.
+    lacks, and ``me`` the token's login.  ``refused``: the head commit's deployment to CI was refused.
     """
 
     branch: BumpBranch
@@ -238,7 +236,6 @@ class PullRequestState:
     labellings: tuple[LabelEvent, ...] = ()
     behind: int = 0
     me: str = ""
-    records: Path | None = None
     refused: bool = False
     problem: str = ""
 
@@ -273,16 +270,16 @@ class PullRequestState:
         return display.mapping(rows)
 
 
-def read_state(branch: BumpBranch, github: Forge | None, records: Path | None = None) -> PullRequestState:
+def read_state(branch: BumpBranch, github: Forge | None) -> PullRequestState:
     """Read the bump's pull request, with its comments and labels.  Changes nothing.
 
-    ``records`` is the bump's folder in the archive.  A run that publishes nothing continues without GitHub.
+    A run that publishes nothing continues without GitHub.
     """
     bump = branch.bump
     if bump.tag is None or github is None:
         problem = "No tag was given." if bump.tag is None else "GitHub cannot be queried without a token."
-        return PullRequestState(branch, github, "", records=records, problem=problem)
-    state = PullRequestState(branch, github, head_of(branch.checkout, bump), records=records)
+        return PullRequestState(branch, github, "", problem=problem)
+    state = PullRequestState(branch, github, head_of(branch.checkout, bump))
     try:
         if pull := find_pull(github, bump, state.head_name):
             pull = wait_for_head(github, pull.number, None, branch.services.sleep)

@@ -415,11 +415,11 @@ def test_the_jobs_of_a_pipeline_are_compared_with_that_of_the_base_commit(
     with gitlab_project.served(replies, REPOSITORY) as project:
         project.configure(monkeypatch)
         state = read_state(branch, at.github())
-        diagnosed = decide.triage(ci_runs.choose_run(state, source="gitlab")).jobs
-        alone = decide.triage(ci_runs.choose_run(read_state(branch, None), source="gitlab"))  # without GitHub's token
-        decided = decide.decide(alone, ImageSearches())
-    assert alone.jobs == diagnosed
-    assert open_jobs(alone) == ((f"gpt/{HANG}", f"moe/{MEMORY}"), ())
+        diagnosed = decide.triage(ci_runs.choose_run(state, source="gitlab"), None).jobs
+        tokenless = decide.triage(ci_runs.choose_run(read_state(branch, None), source="gitlab"), None)
+        decided = decide.decide(tokenless, ImageSearches())
+    assert tokenless.jobs == diagnosed
+    assert open_jobs(tokenless) == ((f"gpt/{HANG}", f"moe/{MEMORY}"), ())
     assert sorted(decide.open_tests(decided)) == [f"gpt/{HANG}@dgx_h100", f"moe/{MEMORY}@dgx_h100"]
     results = {(job.test, job.platform): job.on_base for job in diagnosed}
     assert {test for (test, _), result in results.items() if result.state == "failing"} == {f"moe/{MEMORY}"}
