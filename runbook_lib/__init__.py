@@ -9,14 +9,11 @@ failures          causes from logs, issues, quarantine
 golden            golden values: read, judge, refresh
 practice          the practice environment: forge, registry, CI
 record            recorder, archive in git, run.json, verification, report; decisions, the status of bumps
-world             what is read of a bump; conditions: what shall hold outside
-clients, git      GitHub, GitLab and registries; commits without a work tree
-transport, system bounded HTTP; files, locks, processes
-recipes           test rows
+world             the ports and their clients, a bump's branch, conditions, git, bounded HTTP, files and processes
 pins              pin sites, the plan of a bump, the sync check
 images            references, tag families, changes in a new image, drivers
-model, display    a plan and its conditions; tables and diffs
-text              pure text functions: edits, YAML spans, Dockerfiles, Markdown, redaction
-checks, decisions the result of a check, and what comes next; what a person decides
+model, display    a plan, its conditions and checks, and what comes next; tables and diffs
+text              pure text functions: edits, YAML spans, recipe rows, Dockerfiles, Markdown, redaction
+decisions         what a person decides
 errors, notebooks the errors shown to people; the notebooks' names, and the steps of a bump
 """

@@ -1,4 +1,4 @@
-"""What only a person can decide about a bump, as typed entries, each bound to the evidence that was seen.  Pure.
+"""A person's decisions about a bump, as typed entries, each bound to the evidence that was seen.  Pure.
 
 An entry is used on the evidence that it is bound to, and on no other: other evidence reopens the question.  One that a
 person wrote by hand is bound to the first evidence that it meets.  ``record.decisions`` reads and writes the file.
@@ -16,7 +16,7 @@ Kind = Literal["accept", "broken", "rerun", "reenable", "hold", "allow"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 #: The dangers of accepting a value, which an entry has to confirm.
 SLOWER, DIVERGENCE, LOST = "slower", "divergence", "lost"
-#: They in words.
+#: The dangers in words.
 DANGERS = {SLOWER: "slowdown", DIVERGENCE: "divergence", LOST: "lost metric"}
 #: The named exceptions, and what each permits.
 EXCEPTIONS = {
@@ -108,7 +108,7 @@ class Decision:
 
     @property
     def sentence(self) -> str:
-        """Who decided what before, when, and on which values: for a question that is open again."""
+        """The earlier decision, with its person, date and values, for a question that is open again."""
         by = f" by {self.by}" if self.by else ""
         at = f" on {self.at[:10]}" if self.at else ""
         run = f" of run {self.seen.run}, attempt {self.seen.attempt or 1}" if self.seen and self.seen.run else ""

@@ -19,7 +19,7 @@ Status = Literal["passed", "failed", "waiting", "skipped"]
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the record keeps of a plan or a check.
+    """The part of a plan or a check that the record keeps.
 
     ``inputs`` are resolved values such as ``head_commit``, ``links`` addresses by name (None removes one), ``tables``
     rows by name, ``files`` texts by file name, drawn only for a record, and ``decided`` people's decisions that were
@@ -42,7 +42,7 @@ AGAIN = "again"
 
 @dataclass(frozen=True)
 class Next:
-    """What comes next: what a person does, as a sentence, and the notebook that is run then.
+    """The next action: what a person does, as a sentence, and the notebook that is run then.
 
     ``because`` may end with a colon before the notebook.  ``parameters`` are those that differ from this run's; in the
     record they are all.
@@ -171,7 +171,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a step ends, as a sentence, and what comes next; ``for_ci``: it waits for CI, and for nobody else."""
+    """The end of a step, as a sentence, and what comes next; ``for_ci``: it waits for CI, and for nobody else."""
 
     sentence: str
     next: Next = field(default_factory=Next)
@@ -180,7 +180,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Round:
-    """What a step leaves of the newest CI run: the failed tests that nobody has decided.
+    """The rest that a step leaves of the newest CI run: the failed tests that nobody has decided.
 
     ``commits``: the step's plan has a commit in response, which a preview does not make.
     """

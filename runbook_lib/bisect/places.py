@@ -1,4 +1,4 @@
-"""What a search measures, the places of its runs, and what a run counts for.
+"""The subject of a search, the places of its runs, and the judgement on a run.
 
 A command that takes the image runs on this machine, all else on a cluster.  A started run continues if this process is
 killed, and is found again: here by its claim and its lock, on a cluster by the name of its job.

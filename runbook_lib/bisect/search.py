@@ -103,7 +103,7 @@ class Conclusion:
 
 @dataclass(frozen=True)
 class _Hypothesis:
-    """What may be true: the ``names`` of the neighbouring tags or of the culprits, and the points then good."""
+    """A hypothesis: the ``names`` of the neighbouring tags or of the culprits, and the points that it makes good."""
 
     names: tuple[str, ...]
     good: frozenset[Point]

@@ -156,7 +156,7 @@ def commits_since(branch: BumpBranch, merge: str) -> list[str]:
 def github_run(bump: Bump, github: Forge | None, commits: Sequence[str]) -> Check:
     """Return the run of the merge, or else of the next commit that has one; skipped if GitHub cannot be queried.
 
-    That of a later commit may have tested documents only.
+    The run of a later commit may have tested documents only.
     """
     name, workflow = f"CI of {bump.base} on GitHub", bump.repository.ci.workflow
     if github is None:

@@ -78,7 +78,7 @@ class Review:
     """The number of commits between the base and a head, and the ``foreign`` ones among them, oldest first.
 
     ``confirmed`` are people's decisions on further ones, and ``diffs`` those of the foreign commits.  ``theirs`` is the
-    URL of somebody else's pull request if the commits are that one's.
+    URL of the pull request if it is somebody else's.
     """
 
     branch: BumpBranch

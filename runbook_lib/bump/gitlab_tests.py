@@ -1,4 +1,4 @@
-"""What only GitLab tests: the LTS image, and golden values that no run on GitHub refreshes.
+"""The tests that only GitLab runs: in the LTS image, and with golden values that no run on GitHub refreshes.
 
 Source: Megatron-LM's ``.github/workflows/cicd-main.yml`` (the label ``container::lts`` changes only the image),
 ``.gitlab/stages/04.functional-tests.yml`` and the recipes' rows with ``environment: [lts]``.

@@ -1,4 +1,4 @@
-"""What a repository asks of contributors, a branch in a fork and signed commits, and the CI that it starts for them.
+"""A repository's rules for contributors, a branch in a fork and signed commits, and the CI that it starts for them.
 
 The filters of branches and paths in the triggers are left to the reader: GitHub alone knows how it matches them.
 """

@@ -150,8 +150,8 @@ def rights(github: Forge | None, bump: Bump) -> list[Check]:
     if repository.permissions.isdisjoint({"triage", "push", "maintain", "admin"}):
         detail = f"{subject} has no permission to set labels, so the bump will wait for a maintainer to set them."
         labels = Check(can_label, "skipped", detail)
-    scopes = _token_check(github, login, repository, publish=bump.publish)
-    return [Check.of(valid, True, subject), labels, scopes]
+    enough = _token_check(github, login, repository, publish=bump.publish)
+    return [Check.of(valid, True, subject), labels, enough]
 
 
 _RIGHTS = "the token may do what the steps need"

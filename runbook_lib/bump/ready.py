@@ -53,10 +53,10 @@ _ASKED: Mapping[str, str] = {"values": "accept", "issues": "broken"}
 
 @dataclass(frozen=True)
 class Requirement:
-    """What must hold before the merge: unknown is what could not be looked at, inapplicable what is not there.
+    """A requirement for the merge: unknown if it could not be looked at, inapplicable if the repository has none.
 
-    ``decisions`` are those of people that it rests on: accepted dangers, or the exception for what is unknown.
-    ``running``: CI will decide it without a person.  ``url`` is that of the run or pipeline of the checked commit.
+    It rests on the people's ``decisions``: accepted dangers, or the exception for what is unknown.  ``running``: CI
+    will decide it without a person.  ``url`` leads to the run or pipeline of the checked commit.
     """
 
     kind: str

@@ -31,7 +31,7 @@ State = Literal["holds", "made", "would be made", "waits", "failed"]
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a condition, and what its last reading found."""
+    """The result of carrying out a condition: its state, and its last reading."""
 
     condition: Condition[World]
     state: State

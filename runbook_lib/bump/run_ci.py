@@ -186,7 +186,7 @@ def find_obstacle(state: PullRequestState, pull: Pull, github: Forge, records: P
 
 @dataclass(frozen=True)
 class RoundFacts:
-    """What the bump's branch has to push, its pull request (None if there is nothing), and what prevents the push."""
+    """The push of a round: its pull request (None if there is nothing to push), and what prevents it."""
 
     round: Round = field(default_factory=Round)
     state: PullRequestState | None = None

@@ -1,4 +1,4 @@
-"""What all commands share: an answer as text or, with ``--json``, as a document, and its exit status."""
+"""The frame of all commands: an answer as text or, with ``--json``, as a document, and its exit status."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ class ClosedPipe(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command found: its exit status, the document for ``--json``, and lines for a terminal.
+    """The answer of a command: its exit status, the document for ``--json``, and lines for a terminal.
 
     ``remarks`` go to standard error.
     """
@@ -73,5 +73,5 @@ def command(example: str, group: Any = click, **settings: Any) -> Callable[[Call
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """Print a document of which the format has version 1, unless it says otherwise."""
+    """Print a document; its format has version 1, unless it says otherwise."""
     print(json.dumps({"version": 1, **document}, indent=2, allow_nan=False))

@@ -93,7 +93,7 @@ def builds(texts: Mapping[str, str | None], sites: Sites, image_type: ImageType)
 
 @dataclass(frozen=True)
 class PipelineProgress:
-    """What a pipeline shows about the pin; ``jobs`` build its images.  It is ``passed`` only if all have succeeded."""
+    """The evidence of a pipeline about the pin, passed only if all ``jobs`` that build its images have succeeded."""
 
     pipeline: Pipeline
     jobs: tuple[PipelineJob, ...]

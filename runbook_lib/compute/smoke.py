@@ -49,7 +49,7 @@ class CheckedVersion:
 
     @property
     def difference(self) -> str:
-        """What is wrong, without a full stop."""
+        """The difference, without a full stop."""
         return f"{self.name} {self.imported or 'is missing'} ({self.claimed or 'no version'} is claimed)"
 
     @property

@@ -119,7 +119,7 @@ def _workloads(recipe: str, case: str, settings: Mapping[str, Any]) -> Iterator[
 
 @dataclass(frozen=True)
 class Parallelism:
-    """How a test spreads its model.  Sizes count GPUs, ``expert`` and ``expert_tensor`` those of its experts.
+    """The distribution of a test's model.  Sizes count GPUs, ``expert`` and ``expert_tensor`` those of its experts.
 
     ``fsdp`` is its kind, empty without; ``connections`` is its own ``CUDA_DEVICE_MAX_CONNECTIONS``, None without.
     """

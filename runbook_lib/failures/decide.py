@@ -148,8 +148,9 @@ def open_jobs(
 class RunFailures:
     """The failures of a run, the searches for the change in the image, and what a person decided.
 
-    That is to ``change`` tests, and to ``rerun`` tests; ``quarantined`` are in quarantine already.  ``passing`` are the
-    runs of re-enabled tests, and ``used`` the decisions, bound to these failures.
+    ``change`` takes tests out of CI or back, and the tests in ``rerun`` run again; ``quarantined`` ones are in
+    quarantine already.  ``passing`` are the runs of re-enabled tests, and ``used`` the decisions, bound to these
+    failures.
     """
 
     triage: Triage

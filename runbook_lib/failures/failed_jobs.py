@@ -1,4 +1,4 @@
-"""The failed jobs of a CI run, each with its cause, and what other runs prove about it.
+"""The failed jobs of a CI run, each with its cause and the evidence of other runs.
 
 A failure is new, on the base branch too, or unknown.  Evidence is any run of the same workflow on the base branch, in
 the merge queue in front of it, or of another pull request into it, unless that one changes the image as well, or its
@@ -40,7 +40,7 @@ Listed = Callable[[WorkflowRun], Sequence[WorkflowJob]]
 
 @dataclass(frozen=True)
 class BaseResult:
-    """What other runs prove about a failed job.
+    """The evidence of other runs about a failed job.
 
     ``sentence`` begins with the verdict: new with a change, already failing on the base branch, or unknown.
     """
@@ -221,7 +221,7 @@ class DiagnosedJob:
 
     @property
     def row(self) -> dict[str, object]:
-        """Return a row for a table."""
+        """The job as a row of a table."""
         failure = self.failure
         return {
             "job": failure.job, "class": failure.kind, "cause": shorten(failure.cause, _MAX_CAUSE),

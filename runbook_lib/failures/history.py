@@ -1,4 +1,4 @@
-"""How often a failure has been seen before, from the tables of failures in the archive."""
+"""The earlier occurrences of a failure, from the tables of failures in the archive."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -169,7 +169,7 @@ class QuarantineSurvey:
 
     @property
     def evidence(self) -> Evidence:
-        """What the record keeps."""
+        """The tests and notes that the record keeps."""
         return Evidence(tables={"quarantined": [test.columns for test in self.tests]}, warnings=self.notes)
 
     def show(self) -> display.View:

@@ -101,7 +101,7 @@ class _Log:
 
     @property
     def order(self) -> tuple[bool, int, str]:
-        """Return a sort key: by rank, with logs without a rank last."""
+        """A sort key: by rank, with logs without a rank last."""
         return self.rank is None, self.rank or 0, self.name
 
 

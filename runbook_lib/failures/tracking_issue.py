@@ -1,6 +1,6 @@
 """The tracking issue of a broken test: an open one, or a new one in the form of Megatron-LM's ``mcore-create-issue``.
 
-A new issue mentions only the repository's team on call.  Whom it mentions and who owns it is shown before it is filed.
+A new issue mentions only the repository's team on call.  Its owner and whom it mentions are shown before it is filed.
 """
 
 import re

@@ -23,7 +23,7 @@ TestKind = Literal["pretraining", "inference", "rl"]
 
 _LOSSES = ("lm loss", "mtp_1 loss", "mtp_2 loss", "total loss", "generated_tokens", "logprobs")
 _MEASURED = ("iteration-time", "mem-allocated-bytes", "mem-max-allocated-bytes")
-#: The relative tolerances of the approximate comparison; of all but what is measured, every step must also be equal.
+#: Relative tolerances of the approximate comparison; except for measured metrics, every step must also be equal.
 PRETRAINING = {**dict.fromkeys((*_LOSSES, *_MEASURED), 0.05), "num-zeros": 0.20}
 #: Relative tolerances of RL tests: loss at every step, median time in both directions, largest memory upwards only.
 RL_LOSS, RL_TIME, RL_MEMORY = 0.01, 0.15, 0.10
@@ -32,7 +32,7 @@ LOGPROBS, THROUGHPUT, MEMORY = 0.001, (0.9, math.nextafter(1.2, 0)), (0.95, 1.05
 _MAX_MEMORY = "mem-max-allocated-bytes"
 _DEFAULT_METRICS = ("lm loss", "num-zeros")
 _INFERENCE_METRICS = ("generated_tokens", "logprobs", "generated_text")
-#: What is compared of a request.
+#: The fields of a request that are compared.
 _COMPARED = frozenset({*_INFERENCE_METRICS, "routing_indices"})
 _NONDETERMINISTIC = ("NVTE_ALLOW_NONDETERMINISTIC_ALGO", "NON_DETERMINSTIC_RESULTS")
 
@@ -150,7 +150,7 @@ def _inference(old: GoldenValues, new: GoldenValues, metrics: tuple[str, ...]) -
         before, after = old.requests[key], new.requests[key]
         compared = _COMPARED.intersection(metrics, before)
         if not compared:
-            yield "requests"  # CI wants to have compared something of each
+            yield "requests"  # CI requires at least one comparison of each
         for name in compared:
             if not _field_matches(name, before, after):
                 yield name

@@ -134,7 +134,7 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
 def _failed_pipeline(state: PullRequestState) -> ChosenRun | None:
     """Return the failed pipeline of the bump's commit on GitLab, in which the scopes run that GitHub never runs.
 
-    None also if GitLab cannot be read: then step 07 says that nobody has seen its pipeline.
+    None also if GitLab cannot be read: the requirements for the merge say then that nobody has seen its pipeline.
     """
     try:
         run = _choose_pipeline(state, "") if state.branch.services.second_ci() else None

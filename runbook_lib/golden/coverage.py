@@ -38,7 +38,7 @@ ON_GITLAB = {"nightly": "nightly", "L2": "nightly", "weekly": "weekly", "L3": "w
 
 @dataclass(frozen=True)
 class Coverage:
-    """A golden file, the scopes that refresh it, and if the run produced or confirmed it."""
+    """A golden file, the scopes that refresh it, and whether the run produced or confirmed it."""
 
     file: str
     scopes: tuple[str, ...]
@@ -55,7 +55,7 @@ def golden_files(row: RecipeRow) -> Iterator[str]:
 def coverage(
     files: Iterable[str], rows: Iterable[RecipeRow], refreshed: Iterable[str], environment: str
 ) -> list[Coverage]:
-    """Return the golden files of an image type, sorted by name, and for each if the ``refreshed`` files cover it."""
+    """Return the golden files of an image type, sorted by name, each with whether the ``refreshed`` files cover it."""
     scopes_by_file: dict[str, set[str]] = {}
     for row in rows:
         for file in golden_files(row):
@@ -96,7 +96,7 @@ def coverage_rows(coverage: Iterable[Coverage]) -> list[dict[str, object]]:
 
 
 def _place(coverage: Coverage) -> tuple[bool, str, str, Kind]:
-    """Return the row that counts a file; that of all covered files is the first."""
+    """Return the row that counts a file; all covered files are in the first row."""
     if coverage.kind == "covered":
         return False, "", "", coverage.kind
     return True, ", ".join(coverage.scopes), coverage.platform, coverage.kind

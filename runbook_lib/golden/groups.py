@@ -1,8 +1,8 @@
-"""What the changes of many files have in common, and the noise of each test.
+"""The changes that many files have in common, and the noise of each test.
 
-What most tests of a platform share is one decision: at least COMMON of them, and more than half.  It is a shift of
-times or memory, a common change of losses, or a loss of data.  The shift of a platform's times or memory is the median
-of its changes.  Each test is judged by its deviation from it, so a shift beyond SHIFT_LIMIT is always a decision.
+A change that most tests of a platform share is one decision: at least COMMON tests, and more than half.  It is a shift
+of times or memory, a common change of losses, or a loss of data.  The shift of a platform's times or memory is the
+median of its changes.  Each test is judged by its deviation from it, so a shift beyond SHIFT_LIMIT is a decision.
 
 The noise of a test's times, memory and zeros is learned from its past changes, without the shift that each shared with
 the other files of its commit and platform.  A test has few versions, so its variance is shrunk towards the usual one.
@@ -50,8 +50,8 @@ SHIFT_LIMIT = 0.05
 _OF_TESTS = 10
 #: The share of a platform's tests that makes a loss of data one decision.
 _FORM_SHARE = 0.1
-#: The share of tests whose losses changed alike for one decision, and for another test to be an exception; the steps
-#: by which that is known, and the limits within which two tests agreed; the weight of an exception.
+#: The share of tests whose losses changed alike for one decision, and for another test to be an exception; the shared
+#: steps needed to compare two tests, and the excess up to which they agreed; the weight of an exception.
 _ALIKE, _NEARLY_ALL, _LEAST_STEPS, _AGREED, _UNLIKE = 0.25, 0.8, 5, 0.5, 2.0
 LOSS, BASELINES = "loss", "baselines"
 

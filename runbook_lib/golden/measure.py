@@ -1,6 +1,6 @@
-"""How far a metric moved between two runs of one test: what reviewers know, a ratio for costs, and limits for losses.
+"""The change of a metric between two runs of one test: mean drift, a ratio for costs, and limits for losses.
 
-What became of a file is a Judgement.
+A Judgement is the verdict on one file.
 
 A new image changes the rounding of sums, so losses agree best at first, and the differences grow: the envelope that
 past images kept is constant at first, and later grows with the square root of the step.  Single steps of a long run are
@@ -43,7 +43,7 @@ class Measure:
     """The drift of one metric of one file.
 
     ``avg_rel_diff`` is the signed mean of (old − new) / old over the ``n_steps`` shared steps with finite values and
-    \\|old| ≥ 1e-12; ``max_abs`` is the maximum of its absolute value per step.  None if nothing can be compared.
+    |old| ≥ 1e-12; ``max_abs`` is the maximum of its absolute value per step.  None if nothing can be compared.
     """
 
     file: str
@@ -95,8 +95,8 @@ class Judgement:
     """The verdict on one file.  ``ci``: the metrics for which CI would fail it.
 
     ``costs`` are log ratios of new to old for times, memory and zeros, positive if worse.
-    ``group``: the decision on many files that this one waits for.  ``accepted``: the reason why a
-    person accepted the file.
+    ``group``: the decision on many files that this one waits for.  ``accepted``: the reason why a person accepted the
+    file.
     """
 
     file: str
@@ -126,7 +126,7 @@ class Judgement:
 
     @property
     def weight(self) -> float:
-        """Return the weight of the worst reason."""
+        """The weight of the worst reason."""
         return max((reason.weight for reason in self.reasons), default=0.0)
 
     @property

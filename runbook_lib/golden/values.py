@@ -17,7 +17,8 @@ from runbook_lib.errors import RunbookError
 
 #: Maximum size in bytes and nesting depth of a golden file: Megatron-LM's largest has 3 MB, the deepest 5 levels.
 MAX_BYTES, MAX_DEPTH = 64 * 2**20, 32
-#: Values and names of a golden file, each of which takes Python up to 150 bytes; Megatron-LM's largest has 100,000.
+#: Maximum number of values and names in a golden file, at up to 150 bytes of memory each; Megatron-LM's largest has
+#: 100,000.
 MAX_VALUES = 1_000_000
 _STEP = re.compile("[0-9]{1,12}")
 
@@ -58,7 +59,7 @@ class GoldenValues:
 
     @property
     def empty(self) -> bool:
-        """Return True if the file has no values."""
+        """True if the file has no values."""
         return not (self.series or self.requests or self.run_metrics)
 
 
@@ -101,7 +102,7 @@ def parse(content: str | bytes) -> GoldenValues:
 def load(content: str | bytes) -> dict[str, Any]:
     """Return the object in a JSON text.  Raises BadGoldenFile for anything else.
 
-    Of a key that occurs twice the last value counts, as in CI.
+    If a key occurs twice, the last value counts, as in CI.
     """
     if len(content) > MAX_BYTES:
         raise BadGoldenFile(f"it has {len(content):,} bytes or characters, more than {MAX_BYTES:,}")

@@ -231,7 +231,7 @@ def _branch(version: str) -> str:
 
 @dataclass(frozen=True)
 class DriverNeeds:
-    """What platforms need in common, and the judgement on each driver."""
+    """The requirement that platforms have in common, and the judgement on each driver."""
 
     platforms: str
     requirement: DriverRequirement

@@ -66,7 +66,7 @@ class Card:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What was measured."""
+        """The facts of the question, such as what was measured."""
         return self.question.get("facts") or {}
 
     @property

@@ -1,4 +1,4 @@
-"""What a form shows: the labels of its fields, and of a run, as HTML, its progress, its outcome and its cells."""
+"""The views of a form: the labels of its fields, and as HTML the progress, the outcome and the cells of a run."""
 
 import html
 import json

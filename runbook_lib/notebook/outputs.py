@@ -1,4 +1,4 @@
-"""What leaves a kernel: messages without secrets, and the end of a run after a cell that failed."""
+"""The messages that leave a kernel, without secrets, and the end of a run after a cell that failed."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Where a run works, and on which bump: in a checkout of a person with the real services, or in practice."""
+"""The place of a run and its bump: a person's checkout with the real services, or practice."""
 
 import os
 from collections.abc import Mapping

@@ -167,7 +167,7 @@ def _problem(image: str, tag: str) -> str:
 
 
 def read_tag(image: str, tag: str) -> Tag:
-    """Return a tag as the family of its image reads it.  Raises RunbookError for one that is none."""
+    """Return a tag as the family of its image reads it.  Raises RunbookError for text of another format."""
     return (family_of(ImageRef.parse(image)) or OTHER).read(tag)
 
 

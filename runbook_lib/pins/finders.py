@@ -298,7 +298,7 @@ def _described(shape: Mapping[str, tuple[str, ...]]) -> str:
 
 
 def _locations(text: str, spans: Iterable[tuple[int, int]], selector: str) -> tuple[PinLocation, ...]:
-    """Return locations in the order of the text, for which its lines are counted once."""
+    """Return the locations of these spans; the lines of the text are counted only once."""
     locations: list[PinLocation] = []
     line, counted = 1, 0
     for start, end in spans:

@@ -45,14 +45,14 @@ class Job(NamedTuple):
 
     @property
     def script(self) -> Mapping[str, Any]:
-        """What the scenario says of its cause."""
+        """The scenario's entry for its cause."""
         told: Mapping[str, Any] = scripted("scenario")["causes"].get(self.cause, {})
         return told
 
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """What a run depends on: the files of the commit that it tests and of its base, and how it was started."""
+    """The inputs of a run: the files of the commit that it tests and of its base, and its labels at the start."""
 
     files: Mapping[str, str]
     base_files: Mapping[str, str]

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class PracticeRefusal(NotAllowed):
-    """What does not exist (``status`` 404, 410), or the account may not do (403)."""
+    """A refusal: it does not exist (``status`` 404, 410), or the account may not do it (403)."""
 
     def __init__(self, message: str = "Not Found", status: int = 404) -> None:
         verb = "allow" if status == 403 else "find"

@@ -36,7 +36,7 @@ def path_of(parameter: str, bump: Path | None) -> Path | None:
 
 
 def read(path: Path | None, *, must_exist: bool = False) -> Decisions:
-    """Read the decisions; none without a file.  Raises RunbookError, with the line, for what is no decision."""
+    """Read the decisions; none without a file.  Raises RunbookError, with the line, for an invalid entry."""
     if path is None:
         return Decisions()
     if not path.exists() and not must_exist:
@@ -64,7 +64,7 @@ def _text(path: Path) -> str:
 
 
 def parse(text: str, origin: str) -> Decisions:
-    """Return the decisions of a text.  Raises RunbookError, with the line, for what is no decision."""
+    """Return the decisions of a text.  Raises RunbookError, with the line, for an invalid entry."""
     file = user_file.read(text, user_file.load_schema("runbook_lib.record", "decisions.schema.json"), _FILE, origin)
     redactor, entries = Redactor(os.environ), dict[tuple[str, str], Decision]()
     for kind, index, entry in _entries(file.values):

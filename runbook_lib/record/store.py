@@ -186,7 +186,7 @@ class RecordStore:
 
 @dataclass
 class Counts:
-    """What was verified; ``running`` and ``killed`` runs have no commit yet, which is no problem."""
+    """The numbers of what was verified; ``running`` and ``killed`` runs have no commit yet, which is no problem."""
 
     records: int = 0
     files: int = 0

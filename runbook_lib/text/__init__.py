@@ -1,1 +1,1 @@
-"""Pure functions from text to text: edits, YAML spans, Dockerfiles, CODEOWNERS, Markdown and redaction."""
+"""Pure functions from text to text: edits, YAML spans, recipe rows, Dockerfiles, Markdown and redaction."""

@@ -25,9 +25,9 @@ _SECRET_NAME = re.compile(
 #: Minimum number of characters of a secret value, and of a line of one: shorter ones may be ordinary words.
 _SHORTEST, _SHORTEST_LINE = 8, 16
 
-#: Tokens and keys by the documentation of their issuers and the rules of gitleaks, below texts one of which each
-#: contains: a text without them is not searched.  A new one needs a row in tests/secret_forms.py.  The time must be
-#: linear in the text: after an unbounded repetition nothing more is required, and nothing is tried twice.
+#: Tokens and keys by the documentation of their issuers and the rules of gitleaks, by texts one of which each contains:
+#: a text without them is not searched.  A new one needs a row in tests/secret_forms.py.  The time must be linear in the
+#: text: after an unbounded repetition nothing more is required, and nothing is tried twice.
 _FORMS = {
     # Forges, registries and packages
     "ghp_ gho_ ghu_ ghs_ ghr_": r"gh[opusr]_[A-Za-z0-9]{20,}",
@@ -101,7 +101,7 @@ _FORMS = {
 _HINTED = [(hint, form) for hints, form in _FORMS.items() for hint in hints.split()]
 #: The user and password in an address, and the credentials in a header.
 _USERINFO = re.compile(r"(?<=://)[^/\s\"'<>]{1,2000}@")
-#: A token, or a user and password, of which the end or the middle was cut out, as in a table or the repr of a widget.
+#: A token, or a user and password, whose end or middle was cut out, as in a table or the repr of a widget.
 _HINTS = "|".join(re.escape(hint) for hint, _ in _HINTED)
 _CUT = r"(?:…|<?\.\.\.>?)[\w~+/=-]{0,200}"
 _STUMP = re.compile(
@@ -116,7 +116,7 @@ _XML = re.compile(
     re.IGNORECASE,
 )
 _PGPASS = re.compile(r"(?m)^([\w.*-]{1,255}:(?:\*|[0-9]{4,5}):[^:\s]{1,63}:[^:\s]{1,63}:)(?!//)[^\s:]{4,500}$")
-#: The end of a line of which a token may go on in the next one: tools break lines after a fixed number of characters.
+#: The end of a line whose last token may go on in the next one: tools break lines after a fixed number of characters.
 _BREAK = re.compile(r"(?<=[\w.~+/=-]{8})(?<=[^\n]{40})\r?\n(?=[\w.~+/=-])", re.ASCII)
 _HEADER = re.compile(r"([Bb](?:earer|asic)\s{1,3}|[Aa]uthorization: token\s{1,3})[A-Za-z0-9._~+/=-]{20,}")
 

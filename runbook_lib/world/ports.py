@@ -289,7 +289,7 @@ class Journal(Protocol):
 
 @dataclass
 class Changes:
-    """What this run has changed so far: the IDs of its ``commits``, and the ``pushed`` ones by branch.
+    """The changes of this run so far: the IDs of its ``commits``, and the ``pushed`` ones by branch.
 
     ``refused`` are GitHub's refusals of texts, by the part of the description (``Described``).
     """

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-#: Values and names in a reply, each of which takes Python up to 150 bytes; a hundred jobs have 200,000.
+#: Maximum number of values and names in a reply, at up to 150 bytes of memory each; a hundred jobs have 200,000.
 _VALUES = 1_000_000
 
 

@@ -71,7 +71,7 @@ class SlurmJob:
 
     @property
     def name(self) -> str:
-        """What Slurm calls it, unique among all folders.  Slurm reuses job IDs, but no name."""
+        """Its name in Slurm, unique among all folders: Slurm reuses job IDs."""
         digits = hashlib.sha256(str(self.folder).encode()).hexdigest()[:8]
         return f"runbook-{self.folder.parent.name[:100]}-{digits}"
 
@@ -194,7 +194,7 @@ def _ids(slurm: Slurm) -> dict[str, int]:
 
 
 def cancel(slurm: Slurm, jobs: Sequence[SlurmJob]) -> None:
-    """Ask Slurm to end jobs, whose IDs only the queue may have had."""
+    """Ask Slurm to end jobs, and write their IDs down, which only the queue may have had."""
     for job in jobs:
         files.write(job.folder / "job", f"{job.id}\n")
     slurm.cancel(job.id for job in jobs if job.id is not None)

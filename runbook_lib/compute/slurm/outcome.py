@@ -31,7 +31,7 @@ _COMPARE = "Look in the log for the comparison that failed: another file, or a s
 _NO_VALUES = "According to Slurm the job succeeded, but it wrote no golden values."
 _AGAIN = "Submit it again: `-r jobs failed`."
 _STACKS = "The end of each rank's stderr.log shows where its threads were before the time limit."
-#: States that need no explanation from the test's logs: class, cause, and True if running the test again may help.
+#: States that need no explanation from the test's logs: class and cause.
 _BY_SLURM: Mapping[str, tuple[FailureKind, str]] = {
     "NODE_FAIL": ("flaky infrastructure", "A node failed or did not answer, according to Slurm"),
     "BOOT_FAIL": ("flaky infrastructure", "A node did not boot, according to Slurm"),

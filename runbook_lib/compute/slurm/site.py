@@ -20,10 +20,10 @@ SCHEMA = "site.schema.json"
 
 @dataclass(frozen=True)
 class Session:
-    """What a command inside the image gets; empty: the default of Slurm, or of uv.
+    """The resources and settings of a command inside the image; an empty one is the default of Slurm, or of uv.
 
     ``time`` is ``hours:minutes:seconds``, ``cache`` the folder of uv's cache, ``env`` variables by name.
-    ``region`` is that of the VPC from which Alibaba's image is pulled, empty for the public registry.
+    Alibaba's image is pulled inside a VPC of the ``region``; from the public registry if it is empty.
     """
 
     nodes: int = 1

@@ -1,1 +1,1 @@
-"""Rows of test recipes: read, quarantined, re-enabled and drafted."""
+"""Rows of test recipes: read, quarantined and re-enabled."""

@@ -1,4 +1,4 @@
-"""What a git remote's URL names: a project on a host, or a path on this machine."""
+"""The target of a git remote's URL: a project on a host, or a path on this machine."""
 
 import re
 from dataclasses import dataclass
