@@ -5,7 +5,7 @@ twice.
 
 The good state has one mode.  The bad state has one or two: some runs of a bad image look fine.  A mode is a normal
 distribution of unknown mean and noise, which the values of all points of that state determine together, so that a
-hypothesis is judged with the uncertainty that few runs leave.  ``docs/bisect.md`` describes the model and its limits.
+hypothesis is judged with the uncertainty that few runs leave.  ``docs/bisect.md`` describes the model, also of exit statuses.
 """
 
 import math
@@ -30,6 +30,8 @@ _CONFIRMING_RUNS = 4  # of each culprit restored, at least
 _MAX_LOST = 3  # runs without a value after which a point is given up
 #: Prior probability that the bad state has two modes.  In half of these cases, one mode is the good state's.
 TWO_MODES = 0.5
+#: Prior probability that a state does not always pass or fail; its rate of the usual outcome is then Beta(3, 1).
+FLAKY = 0.2
 #: Noise expected before any run, as a share of the good values; runs correct it by orders of magnitude.
 NOISE = 0.02
 _SHAPE = 1.0  # of the inverse gamma prior of a mode's variance: the smaller, the weaker the prior
@@ -37,7 +39,7 @@ _MEAN_RUNS = 0.005  # the weight of the prior of a mode's mean, in runs: a mode 
 #: Maximum number of runs in a ledger.
 MAX_RUNS = 2_000
 
-_LOG_GAMMA = np.array([math.lgamma(count) for count in range(1, MAX_RUNS + 3)])  # [n] = log n!
+_LOG_GAMMA = np.array([math.lgamma(count) for count in range(1, MAX_RUNS + 5)])  # [n] = log n!
 _LOG_GAMMA_HALF = np.array([math.lgamma(_SHAPE + count / 2) for count in range(MAX_RUNS + 1)])
 
 
@@ -74,13 +76,14 @@ class Problem:
     """The tags and components to search, and the budget.
 
     ``tags``: oldest first; the first is good, the last is bad.  ``components``: by tag, those of the tag before that
-    can be put into it.  ``budget``: runs at most.
+    can be put into it.  ``budget``: runs at most.  ``by_exit``: the values are 1 (passed) and 0 (failed).
     """
 
     tags: tuple[str, ...]
     components: Mapping[str, Sequence[str]] = field(default_factory=dict)
     higher_is_better: bool = True
     budget: int = 40
+    by_exit: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,8 +143,9 @@ class _Data:
         """Weigh hypotheses by the runs of these points."""
         values = np.concatenate([self.values[point] for point in points])
         good = np.array([[point in hypothesis.good for point in points] for hypothesis in hypotheses])
+        by_run = np.repeat(good, list(map(self.count, points)), axis=1)
         scale = float(np.mean(self.values[Point(self.problem.tags[0])])) or float(abs(values).max()) or 1.0
-        evidence = log_evidence(values, np.repeat(good, list(map(self.count, points)), axis=1), scale)
+        evidence = _log_rates(values, by_run) if self.problem.by_exit else log_evidence(values, by_run, scale)
         logs = np.log([hypothesis.prior for hypothesis in hypotheses]) + evidence
         weights = np.exp(logs - logs.max())
         probabilities = weights / weights.sum()
@@ -184,10 +188,7 @@ def _find_step(data: _Data) -> Point | Conclusion:
     """Weigh each pair of neighbouring tags as the place of the change, from the runs of plain tags."""
     tags = data.problem.tags
     points = [Point(tag) for tag in tags]
-    steps = [
-        _Hypothesis(pair, frozenset(points[:number]), 1 / (len(tags) - 1))
-        for number, pair in enumerate(pairwise(tags), 1)
-    ]  # fmt: skip
+    steps = [_Hypothesis(pair, frozenset(points[:number]), 1) for number, pair in enumerate(pairwise(tags), 1)]
     belief = data.believe(steps, points)
     if belief.probability < CERTAIN:
         return _next_point(data, belief, points, points[0], points[-1])
@@ -200,9 +201,7 @@ def _search_components(data: _Data, tags: _Belief, points: list[Point]) -> Point
     restored = {name: Point(bad_tag, name) for name in data.problem.components.get(bad_tag, ())}
     testable = {name: point for name, point in restored.items() if point not in data.invalid}
     if not testable:
-        reason = "No component can be swapped between the two images."
-        if restored:
-            reason = "No old component took effect in the new image."
+        reason = "No old component took effect in the new image." if restored else "No component can be swapped."
         return Conclusion("tag only", reason, tags.probability, tags.best.names)
     hypotheses: list[_Hypothesis] = []
     for size, share in enumerate(_PRIOR):
@@ -272,14 +271,20 @@ def log_evidence(values: npt.ArrayLike, good: npt.NDArray[np.bool_], scale: floa
     return np.asarray(np.logaddexp.reduce(terms, axis=1))
 
 
+def _log_rates(values: Floats, good: npt.NDArray[np.bool_]) -> Floats:
+    """Return the same for values of 1 and 0: the good state passes, the bad one fails, always or at a rate."""
+    logs: Floats = np.zeros(len(good))
+    for state, usual in ((good, 1.0), (~good, 0.0)):
+        count, other = state.sum(axis=1), (state & (values != usual)).sum(axis=1)
+        flaky = math.log(FLAKY * 3) + _LOG_GAMMA[count - other + 2] + _LOG_GAMMA[other] - _LOG_GAMMA[count + 3]
+        logs += np.logaddexp(flaky, np.where(other > 0, -np.inf, math.log(1 - FLAKY)))
+    return logs
+
+
 def _log_mode(count: Floats, total: Floats, squares: Floats) -> Floats:
     """Return the log marginal likelihood of values from one mode: normal, with a normal-inverse-gamma prior."""
     runs = _MEAN_RUNS + count
     spread = 1 + (squares - total**2 / runs) / 2
-    return np.asarray(
-        _LOG_GAMMA_HALF[count.astype(int)]
-        - _LOG_GAMMA_HALF[0]
-        - (_SHAPE + count / 2) * np.log(np.maximum(spread, 1.0))
-        + np.log(_MEAN_RUNS / runs) / 2
-        - count / 2 * math.log(2 * math.pi)
-    )
+    counted = _LOG_GAMMA_HALF[count.astype(int)] - _LOG_GAMMA_HALF[0] - count / 2 * math.log(2 * math.pi)
+    measured = np.log(_MEAN_RUNS / runs) / 2 - (_SHAPE + count / 2) * np.log(np.maximum(spread, 1.0))
+    return np.asarray(counted + measured)

@@ -49,10 +49,8 @@ class RunLedger:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CannotTell(
-                f"{path} cannot be read ({type(error).__name__}: {error}). It lists the runs of this search: "
-                "restore it, or choose another results folder."
-            ) from error
+            advice = "It lists the runs of this search: restore it, or choose another results folder."
+            raise CannotTell(f"{path} cannot be read ({type(error).__name__}: {error}). {advice}") from error
 
     @property
     def text(self) -> str:
@@ -96,7 +94,8 @@ class SearchFacts:
             return runs[-1]
         tags = tuple(images)
         components = {tag: tuple(self.swappable(tag)[0]) for tag in tags[1:]}
-        answer = advance(Problem(tags, components, self.request.higher_is_better, self.request.runs), runs)
+        request, by_exit = self.request, self.request.metric == "exit"
+        answer = advance(Problem(tags, components, request.higher_is_better, request.runs, by_exit), runs)
         if isinstance(answer, Conclusion):
             return answer
         return Trial(answer, number=len(runs) + 1, image=images[answer.tag])
@@ -186,11 +185,8 @@ class Searched:
             return Check(name, "failed", detail, Next.again(mode="publish"), _evidence(facts))
         following = Next.run(notebooks.BROKEN_TESTS)
         if not conclusion.step:
-            following = Next.again(
-                "Give a larger budget, or a command that repeats its measurement. If the runs were faulty, delete "
-                f"{facts.place.folder} first:",
-                mode="publish",
-            )
+            advice = "Give a larger budget, or a command that repeats its measurement. If the runs were faulty, delete"
+            following = Next.again(f"{advice} {facts.place.folder} first:", mode="publish")
         return Check(name, "passed", str(conclusion), following, _evidence(facts, conclusion))
 
     def make_true(self, world: World) -> Iterator[Effect]:

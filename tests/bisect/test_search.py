@@ -116,6 +116,27 @@ def test_the_bimodal_case_names_nccl() -> None:
     assert sorted(len(ledger) for _, ledger in found)[10] <= 30
 
 
+@pytest.mark.parametrize(
+    ("good", "bad", "verdicts"),
+    [
+        (0.9, 0.0, {"culprit"}),
+        (0.8, 0.8, {"undecided"}),
+        (1.0, 1.0, {"not reproduced"}),
+        (0.9, 0.1, {"culprit", "undecided"}),
+    ],
+)
+def test_a_flaky_exit_status_names_no_innocent(good: float, bad: float, verdicts: set[str]) -> None:
+    problem, found = replace(PROBLEM, by_exit=True, budget=60), set[str]()
+    for seed in range(20):
+        ledger, generator = list[Trial](), random.Random(seed)
+        while isinstance(answer := advance(problem, ledger), Point):
+            rate = good if answer.tag != TAGS[-1] or answer.restored == "nccl" else bad
+            ledger.append(Trial(answer, "value", float(generator.random() < rate)))
+        found.add(answer.verdict)
+        assert answer.culprits in ((), ("nccl",))
+    assert found <= verdicts
+
+
 def test_a_break_without_noise_between_twelve_tags_takes_few_runs() -> None:
     tags = [f"25.{month:02}-py3" for month in range(1, 13)]
     for changed in tags[1:]:
