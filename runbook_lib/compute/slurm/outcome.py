@@ -133,7 +133,7 @@ def _failure(job: SlurmJob, *, is_unchanged: bool) -> Failure:
         failure = read_logs.diagnose_folder(folder, listed)
     except CannotTell:
         cause = "It wrote no log. Either its node cannot see the results folder, or the job never started."
-        return Failure(name, "", "unknown", cause, next="Check that all nodes see the folder for results.")
+        failure = Failure(name, "", "unknown", cause, next="Check that all nodes see the folder for results.")
     kind = failure.kind
     if state == "OUT_OF_MEMORY" and kind != "out of memory":
         cause = "The node's memory (not the GPU's) ran out, and Slurm ended a process of the test."

@@ -120,6 +120,7 @@ def test_missing_values_are_named(tmp_path: Path) -> None:
         (GONE, {"job.log": "began\n"}, "", "unknown", "Neither Slurm nor the job"),
         ("FAILED", {"job.log": "began\n"}, "", "unknown", "The log names no cause"),
         ("FAILED", {}, "", "unknown", "It wrote no log. Either its node cannot see the results folder"),
+        ("OUT_OF_MEMORY", {}, "", "out of memory", "The node's memory (not the GPU's) ran out"),
         # The traceback of a rank has precedence.
         *((state, {"job.log": "srun: error: node1: task 0: Exited\n", RANK: TRACE}, "", "program error", cause)
           for state, cause in (
