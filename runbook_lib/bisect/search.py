@@ -5,7 +5,7 @@ twice.
 
 The good state has one mode.  The bad state has one or two: some runs of a bad image look fine.  A mode is a normal
 distribution of unknown mean and noise, which the values of all points of that state determine together, so that a
-hypothesis is judged with the uncertainty that few runs leave.  ``docs/bisect.md`` describes the model, also of exit statuses.
+hypothesis is judged with the uncertainty that few runs leave.  ``docs/bisect.md`` describes both models and limits.
 """
 
 import math
