@@ -3,6 +3,7 @@
 import ast
 import atexit
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -154,9 +155,12 @@ def open_record(
     record = Recorder(name, bump, folder, run_file.read(folder))
 
     def fail(error: BaseException, cell: int) -> None:
-        if practice:
-            practice.write_pages(folder)
-        recording.end(record, _failure(name, error, cell))
+        try:
+            if practice:
+                practice.write_pages(folder)
+            recording.end(record, _failure(name, error, cell))
+        except RunbookError as unwritten:  # the cell has already shown its own error
+            print(unwritten, file=sys.stderr)
 
     outputs.on_failure(fail)
     return record
@@ -176,13 +180,15 @@ def _failure(notebook: str, error: BaseException, cell: int) -> dict[str, object
 
 
 def _inputs(bump: Bump, target: RunTarget) -> display.View:
-    """Return the checked parameters, preceded by a notice in the practice environment."""
+    """Return the checked parameters, preceded by a notice below a form and in the practice environment."""
     facts = display.mapping({
         "tag": bump.tag, "image type": bump.image_type, "base": bump.base, "remote": bump.remote,
         "checkout": target.checkout.path, "repository": target.checkout.repository(),
         "pins of": bump.repository.origin or bump.repository.name, "decisions": bump.decisions.file,
         "mode": _MODES[bump.mode],
     })  # fmt: skip
+    if session.interactive():
+        return display.note("The cells below preview these values of the notebook, not those of the form:") + facts
     if not target.practice:
         return facts
     notice = "PRACTICE: nothing here is real, and nothing leaves this machine."

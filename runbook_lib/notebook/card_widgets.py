@@ -98,8 +98,8 @@ class DecisionCards:
 
     @property
     def open(self) -> list[CardWidgets]:
-        """The cards without an answer."""
-        return [card for card in self.shown if not card.answer["choice"]]
+        """The cards without a complete answer."""
+        return [card for card in self.shown if card.problem or not card.answer["choice"]]
 
     @property
     def problem(self) -> str:

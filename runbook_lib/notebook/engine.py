@@ -70,6 +70,8 @@ class RunbookEngine(NBClientEngine):  # type: ignore[misc]
     def _close(cls, nb_man: Any, message: str) -> None:
         from runbook_lib.notebook import recording
 
+        if nb_man.pbar:
+            nb_man.pbar.close()  # what follows begins a line
         run, folder = recording.complete(nb_man.nb)
         message = message or ("" if run else _last_error(nb_man.nb))
         if cls.report:
@@ -111,7 +113,7 @@ def _last_error(notebook: Any) -> str:
                 line = f"{output.ename}: {output.evalue}"
                 return str(output.evalue) if output.traceback == [line] else line  # a RunbookError
     # A plan that is computed again has none.
-    return "" if os.environ.get(session.SHOWN) else "The notebook opened no record: it never called begin()."
+    return "" if os.environ.get(session.SHOWN) else "There is no record: the run ended before begin() opened one."
 
 
 def _print_result(run: Mapping[str, Any] | None, folder: Path | None, message: str, *, to_error: bool) -> None:

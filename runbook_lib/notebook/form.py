@@ -137,6 +137,7 @@ class Form:
         self._clear()
         if name in ("tag", "repo", "base", "image_type"):
             self.cards.offer([], keep=False)  # earlier decisions concerned another image
+            self.parts["note"].value = ""  # and the newest tag may be that of another registry
             self._in_background(self._offer)
         self._refresh()
 
@@ -150,9 +151,10 @@ class Form:
         published = plan is not None and any(each["publish"] for each in plan["planned"])
         word = target.confirmation if published and target.mode == "publish" else ""
         is_confirmed = str(self.confirmation.value).strip() == word
-        self.preview.disabled = self.busy or bool(self.cards.problem)
+        problem = self.cards.problem
+        self.preview.disabled = self.busy or bool(problem)
         self.apply.disabled = self.preview.disabled or plan is None or not is_confirmed
-        told = form_views.about_apply(
+        told = display.note(problem).html if problem else form_views.about_apply(
             plan, publish=target.mode == "publish", practice=target.practice, open_cards=len(self.cards.open),
             word="" if is_confirmed else word,
         )  # fmt: skip

@@ -52,16 +52,21 @@ def choices(name: str) -> Mapping[str, str]:
     return {"": "(what this machine has)"} | {target: f"{target}: {text}" for target, text in TABLE["where"].items()}
 
 
-def in_form(following: Next, notebook: str, values: Mapping[str, object]) -> str:
-    """Return what comes next in the form of ``notebook``, which has these values: what to press instead of commands."""
+def in_form(following: Next, notebook: str, values: Mapping[str, object], press: str = "Preview, then Apply") -> str:
+    """Return what comes next in the form of ``notebook``, which has these values: what to press instead of commands.
+
+    ``press`` is what to press if no value changes.
+    """
     name = following.notebook
     changes = {each: value for each, value in following.parameters.items() if values.get(each) != value}
+    if not following.parameters.get("repo"):  # in practice the form has no such field
+        changes.pop("mode", None)
     filled_in = ", ".join(f"{label(each)}: {value}" for each, value in changes.items())
     action = ""
     if name == notebooks.REVIEW:
         action = "Decide on the cards, then press Preview and Apply."
     elif name == notebook:
-        action = f"{f'Choose {filled_in}. ' if filled_in else ''}Press Preview, then Apply."
+        action = f"Choose {filled_in}. Press Preview, then Apply." if filled_in else f"Press {press}."
     elif name:
         action = f"Open {name}{' with ' if filled_in else ''}{filled_in}."
     return f"{following.because} {action}".strip()
@@ -89,7 +94,7 @@ def steps(run: Mapping[str, Any] | None) -> str:
     """Return the steps so far, each once although it runs in each round of CI."""
     newest = {step["name"]: step for step in run["steps"]} if run else {}
     return display.notes(
-        f"{display.mark(step['state'], step['warnings'])} {name}: {step['outcome']['sentence']}"
+        f"{display.mark(step['state'], step['warnings'])} {name}: {step['outcome']['sentence']}".removesuffix(": ")
         for name, step in newest.items()
     ).html  # fmt: skip
 
@@ -103,7 +108,8 @@ def progress(line: str, seconds: float) -> str:
 
 def result(run: Mapping[str, Any], folder: Path, values: Mapping[str, object], *, open_cards: int) -> str:
     """Return the outcome of a run: its sentence, what comes next, its warnings, links and record."""
-    following = in_form(Next(**run["outcome"]["next"]), run["notebook"]["name"], values)
+    press = "Apply" if run["state"] == "previewed" else "Preview, then Apply"
+    following = in_form(Next(**run["outcome"]["next"]), run["notebook"]["name"], values, press)
     if open_cards and run["state"] != "done":
         following = "Decide on the cards above, then preview again."
     label = f"{display.mark(run['state'], run['warnings'])}: "

@@ -3,6 +3,7 @@
 The executed notebook is kept in the record, so that an output path can be omitted.
 """
 
+import errno
 import os
 import signal
 import sys
@@ -16,6 +17,7 @@ from runbook_lib.notebook import session
 from runbook_lib.text.notebook_file import is_ours
 from runbook_lib.text.redact import Redactor
 from runbook_lib.world.machine import startup
+from runbook_lib.world.machine.files import cannot_write
 
 _FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
 
@@ -53,7 +55,10 @@ def main(arguments: Sequence[str]) -> int:
     except PapermillExecutionError:  # the engine has printed it
         return _FAILED
     except (PapermillException, ValidationError, RunbookError, OSError, ValueError, TypeError) as error:
-        print(f"papermill: {Redactor(os.environ).text(str(error))}", file=sys.stderr)
+        told: Exception = error
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):  # papermill names no file
+            told = cannot_write(context.params["output_path"], error)
+        print(f"papermill: {Redactor(os.environ).text(str(told))}", file=sys.stderr)
         return _FAILED if isinstance(error, RunbookError) else _USAGE
     except KeyboardInterrupt:
         return _INTERRUPTED

@@ -67,7 +67,7 @@ def _view(bump: BumpStatus) -> display.View:
     """Show a bump: its state, what comes next while it is in flight, and links."""
     state, opened = display.mark(bump.state), [notebooks.AFTER_MERGE]
     name = display.View(f"<p><strong>{html.escape(bump.title)}</strong></p>", bump.title)
-    shown = name + display.note(f"{state}, {ago(bump.since)}: {bump.sentence}")
+    shown = name + display.note(f"{state}, {ago(bump.since)}: {bump.sentence}".removesuffix(": "))
     if bump.is_in_flight:
         shown += display.note(f"Next: {_next_action(bump)}")
         opened = [notebooks.BUMP]
@@ -75,7 +75,8 @@ def _view(bump: BumpStatus) -> display.View:
             opened.append(bump.step)
     anchors = " · ".join(f'<a href="{quote(each, safe="")}.ipynb">Open {html.escape(each)}</a>' for each in opened)
     links = display.notes(f"{name}: {url}" for name, url in bump.links.items())
-    return shown + display.View(f"<p>{anchors}</p>{form_views.linked(links.html, Path(bump.record))}", links.text)
+    wrapped = f'<div style="overflow-wrap:anywhere">{form_views.linked(links.html, Path(bump.record))}</div>'
+    return shown + display.View(f"<p>{anchors}</p>{wrapped}", links.text)
 
 
 def _next_action(bump: BumpStatus) -> str:

@@ -83,7 +83,8 @@ class Store:
                     if (after := json.dumps(self.state, default=vars)) != before:
                         self._db.execute("REPLACE INTO state VALUES (1, ?)", (after,))
             except sqlite3.OperationalError as error:
-                raise Unreachable(f"The practice forge failed: {error}.", "Run the same command again.") from error
+                fix = "Run the same command again, or set RUNBOOK_PRACTICE_HOME to a folder with free space."
+                raise Unreachable(f"The practice forge failed: {error}.", fix) from error
 
     def advance(self, seconds: float, at_least: float = 0.0) -> None:
         """Move the stored clock on, and to this moment if it is later."""

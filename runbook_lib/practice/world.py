@@ -78,6 +78,8 @@ class PracticeWorld:
                 pages.write(self._forge, self.pages)
             if record is not None:
                 shutil.copytree(self.pages, record / "practice", dirs_exist_ok=True)
+        except shutil.Error as error:  # it lists every file
+            raise RunbookError(f"The practice pages were not copied: {error.args[0][0][2]}") from error
         except OSError as error:
             raise cannot_write(self.pages, error) from error
 

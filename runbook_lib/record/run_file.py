@@ -20,7 +20,7 @@ from runbook_lib.world.machine import files, provenance
 State = Literal["running", "previewed", "done", "waiting", "failed", "interrupted", "not run"]
 
 VERSION = 1
-INTERRUPTED = "The run was interrupted: its process was stopped, or the machine went down."
+INTERRUPTED = "The run was interrupted: its process was stopped, a disk was full, or the machine went down."
 RUN, EXECUTED, REPORT = "run.json", "executed.ipynb", "report.html"
 #: The file in a bump's folder with what people have decided, and the page in the archive.
 DECISIONS, INDEX = "decisions.yaml", "index.html"

@@ -31,7 +31,9 @@ def test_in_jupyterlab_every_run_is_a_preview(
     assert (run.bump.apply, run.bump.publish) == (not interactive, not interactive)
     assert (run.record.folder is None) is interactive
     assert forms == ["01-github-pin"] * interactive
-    assert "26.04-py3" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "26.04-py3" in printed
+    assert ("not those of the form" in printed) is interactive
 
 
 @pytest.mark.parametrize(

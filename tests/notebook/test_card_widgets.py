@@ -49,6 +49,7 @@ def test_a_choice_is_taken_back_or_replaced() -> None:
     card.buttons["rerun"].click()
     assert card.answer == {"choice": "rerun", "reason": "", "typed": ""}
     assert "reason" in card.problem
+    assert view.open == [card]
     card.reason.value = "again"
     assert (card.problem, answers(view)) == ("", {"a@x": ("rerun", "again")})
     card.buttons["rerun"].click()

@@ -40,8 +40,8 @@ def test_what_apply_does_and_needs(planned: list[Any], publish: bool, cards: int
 
 
 def test_progress_is_described() -> None:
-    steps = [run("waiting", "an earlier round"), run("done", "Fine.", warnings=["Look."])]
-    assert words(form_views.steps(run(steps=steps))) == "⚠ done bump: Fine."
+    steps = [run("waiting", "an earlier round"), run("done", "Fine.", warnings=["Look."]), run("running", "", name="x")]
+    assert words(form_views.steps(run(steps=steps))) == "⚠ done bump: Fine. ▸ running x"
     assert words(form_views.progress("two", 83)) == "1 min 23 s two"
 
 
@@ -101,6 +101,8 @@ def test_untrusted_text_is_escaped(text: str) -> None:
             Next.run("bump", "To follow it:", tag="26.04-py3", wait=True),
             "To follow it: Choose Wait for CI: True. Press",
         ),
+        (Next.run("bump", "Run it:", tag="26.04-py3", mode="publish"), "Run it: Press Preview"),
+        (Next.run("bump", tag="26.04-py3", repo="/x", mode="publish"), "Choose Checkout: /x, Apply: publish. Press"),
         (Next.run("review", "Make 2 decisions:"), "Make 2 decisions: Decide on the cards"),
         (Next.run("investigate-ci", place="#12"), "Open investigate-ci with Where: #12."),
     ],

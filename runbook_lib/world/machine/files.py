@@ -83,7 +83,7 @@ def make_folder(path: Path) -> None:
         raise cannot_write(path, error) from error
 
 
-def cannot_write(path: Path, error: OSError) -> RunbookError:
+def cannot_write(path: Path | str, error: OSError) -> RunbookError:
     """Return the error for a failed write."""
     reason = _REASONS.get(error.errno or 0, f"{error.strerror or error}. Fix that")
     return RunbookError(f"{path} could not be written. {reason} and run the same command again.")
