@@ -29,8 +29,11 @@ WINDOW = 14 * 24 * 3600  # seconds between the first commit of a move and the la
 DOCUMENT = re.compile(r"(?i)\.(?:mdx?|rst|adoc|html|ipynb)$|(?:^|/)(?:README[^/]*$|(?:docs?|examples?|tutorials?)/)")
 _TAG = r"([A-Za-z0-9_](?:[\w.-]{0,126}\w)?)"
 _CONTEXT = 200  # characters around a tag by which its line is known again
+_BOUNDED = "{1,200}+"  # so that no long line takes long
 #: What another bump may change beside a tag, and a user's name in an address, which may be a password.
-_VARYING = re.compile(r"(?P<version>[\w.-]{0,99}[0-9]\.[0-9][\w.-]{0,99})|sha256:\w{64}|(?<=//)[^/\s@]{1,500}(?=@)")
+_VARYING = re.compile(
+    r"(?P<version>[\w.-]{0,99}[0-9]\.[0-9][\w.-]{0,99})|(?P<digest>sha256:\w{64})|(?<=//)[^/\s@]{1,500}(?=@)"
+)
 _LONGEST = _MOST = 1000  # characters of an expression, and values of a pin: limits of the format
 _MOST_ENTRIES = 30  # of one role in a file; nobody reads more
 _ABOVE = 4  # lines above a place that tell it from others
@@ -79,9 +82,9 @@ class Track:
         text, start = source.lines[place.line - 1], place.start - source.starts[place.line - 1]
         pattern = re.compile(rf"{re.escape(place.image)}:{_TAG}")
         if place.alone:
-            before = text[max(start - _CONTEXT, 0) : start].strip(" \t\"'")
-            after = text[start + len(place.tag) :][:_CONTEXT].strip(" \t\r\"',")
-            pattern = re.compile(rf"{re.escape(before)}[ \t\"']*{_TAG}[ \t\"']*{re.escape(after)}")
+            before = _varying(text[max(start - _CONTEXT, 0) : start].strip(" \t\"'"), _BOUNDED)
+            after = _varying(text[start + len(place.tag) :][:_CONTEXT].strip(" \t\r\"',"), _BOUNDED)
+            pattern = re.compile(rf"{before}[ \t\"']{{0,99}}+{_TAG}[ \t\"',]{{0,99}}+{after}")
         index = sum(match.start(1) < start for match in pattern.finditer(text))
         return cls(place.line, text, place.tag, pattern, index)
 
@@ -295,12 +298,17 @@ def _finders(place: Place, source: Source) -> Iterator[tuple[str, Finder]]:
 
 def _loose(text: str) -> str:
     """Return an expression for a text with any indentation, and with any versions and digests in it."""
+    return re.sub(r"\\([ #&~-])", r"\1", re.sub(r"^(?:\\?[ \t])+", r"[ \\t]*", _varying(text, "+")))
+
+
+def _varying(text: str, times: str) -> str:
+    """Return an expression for a text with any versions and digests in it, whose signs are repeated ``times``."""
     pattern, end = "", 0
     for match in _VARYING.finditer(text):
-        pattern += re.escape(text[end : match.start()]) + (r"[\w.-]+" if match["version"] else r"[^/\s@]+")
+        sign = r"[\w.-]" if match["version"] else r"[\w:]" if match["digest"] else r"[^/\s@]"
+        pattern += re.escape(text[end : match.start()]) + sign + times
         end = match.end()
-    pattern += re.escape(text[end:])
-    return re.sub(r"\\([ #&~-])", r"\1", re.sub(r"^(?:\\?[ \t])+", r"[ \\t]*", pattern))
+    return pattern + re.escape(text[end:])
 
 
 def _quoted(text: str) -> str:

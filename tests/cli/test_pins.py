@@ -65,6 +65,10 @@ def script(tag: str) -> str:
     return f"TAG={tag}\n# no {tag}\nrun {IMAGE}:$TAG\n"
 
 
+def beside(tag: str) -> str:
+    return f"FROM ${{HOST}}/nvidia/pytorch:{tag}@sha256:{tag[4] * 64}\n"
+
+
 JAN, FEB, MARCH, APRIL, MAY = (f"26.0{month}-py3" for month in range(1, 6))
 CUDA = "FROM nvcr.io/nvidia/cuda-dl-base:26.0{}-cuda13.1-devel-ubuntu24.04\n"
 
@@ -95,6 +99,9 @@ CUDA = "FROM nvcr.io/nvidia/cuda-dl-base:26.0{}-cuda13.1-devel-ubuntu24.04\n"
         # A tag alone moves like the others.
         ([(30 * day, {"a": tag, "run.sh": script(tag), "tag.txt": f"{tag}\n"}) for day, tag in enumerate((JAN, FEB))],
          "a run.sh:1 run.sh:2 tag.txt"),
+        # So does one with others, a digest or a comma beside it.
+        ([(30 * day, {"a": tag, "b": f"['{tag}', 'x', '{tag}'] 1.{day}\n", "c": beside(tag)})
+          for day, tag in enumerate((JAN, FEB))], "a b:1 c"),
     ],
 )  # fmt: skip
 def test_what_bumps_moved_together_is_lockstep(
