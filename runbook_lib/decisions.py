@@ -18,23 +18,6 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 SLOWER, DIVERGENCE, LOST = "slower", "divergence", "lost"
 #: The dangers in words.
 DANGERS = {SLOWER: "slowdown", DIVERGENCE: "divergence", LOST: "lost metric"}
-#: The named exceptions, and what each permits.
-EXCEPTIONS = {
-    "older-tag": "bump to a tag that is older than the pin (a rollback)",
-    "other-edition": "leave pins of the image's other editions behind, which are bumped to tags of their own",
-    "unverified-tag": "publish even though the registry could not confirm the tag",
-    "both-types": "move pins of the other image type in the same bump",
-    "merge-base": "merge the base branch into the bump's branch when the base has moved",
-    "older-run": "take golden values from a run of a commit before the pull request's head",
-    "push-while-running": "push even though that cancels a CI run in progress and loses its golden values",
-    "whole-row": "quarantine a recipe row even if it covers other platforms or environments too",
-    "second-ci-unseen": "call the bump ready to merge although its pipeline on GitLab was not looked at",
-    "partial-round": "push refreshed golden values even though other failed tests are still undecided",
-    "internal-ci": "push the branch to the internal GitLab, and start its pipeline",
-    "push-upstream": "push the branch to the upstream repository itself, which asks for a fork",
-    "unsigned-commits": "call the bump ready although the repository asks for signed commits",
-    "foreign-commit": "build on, push and test a commit that the runbook did not make",
-}
 #: The exception that confirms one commit: its subject is ``foreign-commit:<full ID>``.
 FOREIGN = "foreign-commit"
 #: The key of an entry's subject, by kind; of ``accept`` it is ``file``, or ``platform``, ``family`` and ``metric``.
