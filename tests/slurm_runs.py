@@ -10,7 +10,7 @@ from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.jobs import SlurmJob
 from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Site
-from runbook_lib.compute.workloads import Workload
+from runbook_lib.compute.workloads import Resources, Workload
 
 SITE = Site(image="/image.sqsh", options=("--oversubscribe",))
 
@@ -34,7 +34,7 @@ def plan(base: Path, scripts: Mapping[str, str], nodes: int = 1) -> list[SlurmJo
     planned = []
     for name, script in scripts.items():
         quoted = script.replace("{", "{{").replace("}", "}}")
-        test = Workload("r.yaml", "gpt", name, "dev", "dgx_h100", ("mr",), nodes, 2, 10, quoted)
+        test = Workload("r.yaml", "gpt", name, "dev", "dgx_h100", ("mr",), Resources(nodes, 2, 10), quoted)
         planned.append(jobs.of_folder(SelectedTest(test, golden={"golden.json": None}), base / test.name / "1"))
     return planned
 

@@ -28,7 +28,7 @@ from runbook_lib.compute.slurm.jobs import SlurmJob
 from runbook_lib.compute.slurm.selection import SelectedTest, read_commit_tests
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.work_image import WorkImage
-from runbook_lib.compute.workloads import Workload
+from runbook_lib.compute.workloads import Resources, Workload
 from runbook_lib.errors import Refused, Unreachable
 from runbook_lib.golden import values as golden_values
 from runbook_lib.images.reference import Tag
@@ -192,7 +192,8 @@ class SlurmPlace(_Place):
     def _job(self, run: Trial, overlay: Overlay | None) -> tuple[SlurmJob, Site]:
         """Return the job of a run, and the site with its image."""
         script = overlays.script(overlay, self.folder).replace("{", "{{").replace("}", "}}")
-        test = replace(self.test.test, script=script + self.test.test.script, minutes=self.request.minutes)
+        needs = replace(self.test.test.needs, minutes=self.request.minutes)
+        test = replace(self.test.test, script=script + self.test.test.script, needs=needs)
         name, _, digest = run.image.partition("@")
         image = f"{name}:{run.point.tag}" if digest else name  # Enroot does not accept digests
         site = replace(self.request.site, image=WorkImage.parse(image).enroot_address)
@@ -202,13 +203,15 @@ class SlurmPlace(_Place):
 def test_of(branch: BumpBranch, request: BisectRequest) -> SelectedTest:
     """Return the test named ``model/case@platform`` in the bump's recipes, or the command in that form."""
     if not _RECIPE_TEST.fullmatch(request.subject):
-        session = request.site.session
-        return SelectedTest(Workload(
-            "the parameter test", "bisect", request.key, branch.bump.image_type, "any", (), session.nodes,
-            session.gpus_per_node, request.minutes, request.subject.replace("{", "{{").replace("}", "}}"),
-        ))  # fmt: skip
+        session, script = request.site.session, request.subject.replace("{", "{{").replace("}", "}}")
+        needs = Resources(session.nodes, session.gpus_per_node, request.minutes)
+        environment = branch.bump.image_type
+        return SelectedTest(
+            Workload("the parameter test", "bisect", request.key, environment, "any", (), needs, script)
+        )
     name, _, platform = request.subject.partition("@")
-    tests, _ = read_commit_tests(branch, replace(request.site, platform=platform), name)
+    site = replace(request.site, hardware=replace(request.site.hardware, platform=platform))
+    tests, _ = read_commit_tests(branch, site, name)
     if len(tests) != 1:
         raise Refused(f"test={request.subject!r} matches {len(tests)} tests.", "Name one, as model/case@platform.")
     if obstacle := tests[0].obstacle:

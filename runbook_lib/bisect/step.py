@@ -107,8 +107,8 @@ class SearchFacts:
         hours = left * (request.minutes + 1) / 60  # a run may take a minute to end after its limit
         cost = {"max. runs": left, "max. hours": f"{hours:.1f}"}
         test = self.place.test.test if isinstance(self.place, SlurmPlace) else None
-        if test and test.gpus:
-            cost["max. GPU hours"] = f"{test.nodes * test.gpus * hours:.1f}"
+        if test and test.needs.gpus:
+            cost["max. GPU hours"] = f"{test.needs.nodes * test.needs.gpus * hours:.1f}"
         shown = display.mapping({
             "what": request.subject, "metric": request.measured,
             "where": "here" if request.here else "on the cluster", "results": ledger.path.parent, **cost,

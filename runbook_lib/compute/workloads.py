@@ -41,8 +41,17 @@ OVERLAPPED = 32
 
 
 @dataclass(frozen=True)
+class Resources:
+    """The nodes of a job, the GPUs on each of them, and its time limit in minutes."""
+
+    nodes: int
+    gpus: int
+    minutes: int
+
+
+@dataclass(frozen=True)
 class Workload:
-    """A test in one environment on one platform.  ``gpus`` are per node, ``minutes`` are its time limit."""
+    """A test in one environment on one platform."""
 
     recipe: str
     model: str
@@ -50,9 +59,7 @@ class Workload:
     environment: str
     platform: str
     scopes: tuple[str, ...]
-    nodes: int
-    gpus: int
-    minutes: int
+    needs: Resources
     script: str = field(repr=False)
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -67,7 +74,7 @@ class Workload:
 
     def command(self, **values: str) -> str:
         """Return the script with the row's values and these in it.  Raises CannotTell for a field without a value."""
-        known = {"n_repeat": "1", "nodes": str(self.nodes), "test_case": self.case, **self.values, **values}
+        known = {"n_repeat": "1", "nodes": str(self.needs.nodes), "test_case": self.case, **self.values, **values}
 
         def fill(match: re.Match[str]) -> str:
             if match[0] in ("{{", "}}"):
@@ -113,8 +120,8 @@ def _workloads(recipe: str, case: str, settings: Mapping[str, Any]) -> Iterator[
             _whole_number(values.get(key) or default, f"{recipe}: {case} sets {key}")
             for key, default in (("nodes", 1), ("gpus", 0), ("time_limit", _TIME_LIMIT))
         )
-        minutes = max(1, math.ceil(seconds / 60))
-        yield Workload(recipe, model, case, environment, platform, scopes, nodes, gpus, minutes, script, values)
+        needs = Resources(nodes, gpus, max(1, math.ceil(seconds / 60)))
+        yield Workload(recipe, model, case, environment, platform, scopes, needs, script, values)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from runbook_lib.compute.slurm.client import QueuedJob, Slurm
 from runbook_lib.compute.slurm.jobs import SlurmJob
 from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Site
-from runbook_lib.compute.workloads import Workload
+from runbook_lib.compute.workloads import Resources, Workload
 from runbook_lib.pins.bump import Bump
 
 NCCL = Overlay("nccl", "2.29.7", "2.30.4", "nvidia-nccl-cu13==2.29.7", "report", "2.29.7")
@@ -63,7 +63,7 @@ def test_the_time_limit_of_a_run_is_not_that_of_its_command(tmp_path: Path) -> N
     assert place.finish(run, None).reason == "it took longer than 30 minutes"
 
 
-JOB = SelectedTest(Workload("r", "bisect", "a", "dev", "any", (), 1, 2, 1, "true"))
+JOB = SelectedTest(Workload("r", "bisect", "a", "dev", "any", (), Resources(1, 2, 1), "true"))
 
 
 class OneJob(Slurm):

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from runbook_lib.compute.workloads import Parallelism, choose, read
+from runbook_lib.compute.workloads import Parallelism, Resources, choose, read
 from runbook_lib.errors import CannotTell, Refused
 
 RECIPE = """\
@@ -42,10 +42,10 @@ ONE = "products:\n- test_case: [a]\n  products:\n  - {environment: [dev]}\n"
 
 def test_a_recipe_is_read() -> None:
     found = read("r.yaml", RECIPE)
-    assert [(str(it), it.scopes, it.nodes, it.gpus, it.minutes, it.name) for it in found] == [
-        ("gpt/tp1@dgx_h100 (dev)", ("mr", "nightly"), 2, 4, 30, "gpt-tp1-dev-dgx_h100"),
-        ("gpt/tp1@dgx_h100 (lts)", ("mr", "nightly"), 2, 4, 30, "gpt-tp1-lts-dgx_h100"),
-        ("gpt/tp2@dgx_a100 (dev)", ("nightly",), 2, 8, 60, "gpt-tp2-dev-dgx_a100"),
+    assert [(str(it), it.scopes, it.needs, it.name) for it in found] == [
+        ("gpt/tp1@dgx_h100 (dev)", ("mr", "nightly"), Resources(2, 4, 30), "gpt-tp1-dev-dgx_h100"),
+        ("gpt/tp1@dgx_h100 (lts)", ("mr", "nightly"), Resources(2, 4, 30), "gpt-tp1-lts-dgx_h100"),
+        ("gpt/tp2@dgx_a100 (dev)", ("nightly",), Resources(2, 8, 60), "gpt-tp2-dev-dgx_a100"),
     ]
     assert found[0].command(assets_dir="/out") == "A=(tp1 gpt dgx_h100 1)\necho ${A[@]} > /out/x"
     assert found[2].command(assets_dir="/out").startswith("A=(tp2 gpt dgx_a100 5)")
@@ -56,7 +56,7 @@ def test_a_recipe_is_read() -> None:
 
 def test_a_time_limit_is_rounded_up_to_minutes() -> None:
     for seconds, minutes in ((0, 1), (60, 1), (61, 2), (90000, 1500)):
-        assert [it.minutes for it in read("r.yaml", f"spec: {{time_limit: {seconds}}}\n{ONE}")] == [minutes]
+        assert [it.needs.minutes for it in read("r.yaml", f"spec: {{time_limit: {seconds}}}\n{ONE}")] == [minutes]
 
 
 @pytest.mark.parametrize("place", ["{nothing}", "{}", "{", "}", "{a b}", "{model.x}"])

@@ -118,8 +118,8 @@ def job_files(job: SlurmJob, site: Site) -> dict[Path, str]:
     test, connections, session = job.entry.test, job.entry.connections, site.session
     folder, results = job.folder, job.folder.parents[1]
     directives = {
-        "job-name": job.name, "nodes": str(test.nodes), "ntasks-per-node": "1",
-        "gpus-per-node": str(test.gpus) if site.gpus else "", "time": str(test.minutes),
+        "job-name": job.name, "nodes": str(test.needs.nodes), "ntasks-per-node": "1",
+        "gpus-per-node": str(test.needs.gpus) if site.hardware.gpus else "", "time": str(test.needs.minutes),
         "partition": session.partition, "account": session.account, "output": f"{folder}/job.log",
         "signal": "USR1@60",  # each Python process prints its stacks before the time limit (task.sh)
     }  # fmt: skip
@@ -129,7 +129,7 @@ def job_files(job: SlurmJob, site: Site) -> dict[Path, str]:
     options.append("--no-requeue")  # a test that Slurm ended is submitted again by name
     lines = "\n".join(f"#SBATCH {option}" for option in (*options, *site.options))
     srun = shlex.join([*_container(site, results), "bash"])
-    batch = _fill("job.sh", DIRECTIVES=lines, GPUS=str(test.gpus), FOLDER=shlex.quote(str(folder)), SRUN=srun)
+    batch = _fill("job.sh", DIRECTIVES=lines, GPUS=str(test.needs.gpus), FOLDER=shlex.quote(str(folder)), SRUN=srun)
     variable = f"unset {VARIABLE}" if connections is None else f"export {VARIABLE}={connections}"
     task = _fill(
         "task.sh", TEST=" ".join(f"{test}, from {test.recipe}".split()),

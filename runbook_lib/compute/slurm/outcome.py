@@ -159,8 +159,8 @@ def _sizes(entry: SelectedTest) -> dict[str, str]:
     except CannotTell:
         return {}
     sizes = f"TP {parallelism.tensor}, CP {parallelism.context}, PP {parallelism.pipeline}"
-    copies, rest = divmod(test.nodes * test.gpus, parallelism.model or 1)
+    copies, rest = divmod(test.needs.nodes * test.needs.gpus, parallelism.model or 1)
     if not rest:
         sizes += f", DP {copies}"
     batch = {name.replace("-", " "): value for name, value in _BATCH.findall(config)}
-    return {"parallelism": sizes, "GPUs": f"{test.nodes} × {test.gpus}", **batch}
+    return {"parallelism": sizes, "GPUs": f"{test.needs.nodes} × {test.needs.gpus}", **batch}

@@ -41,7 +41,7 @@ def read_commit_tests(branch: BumpBranch, site: Site, words: str) -> tuple[tuple
     """
     paths = branch.checkout.list_files(branch.start, rows.FOLDER, file_names.FOLDER)
     candidates, warnings = read_tests(branch.texts([path for path in paths if path.startswith(rows.FOLDER)]))
-    selected = select(candidates, words, site.platform, branch.bump.image_type)
+    selected = select(candidates, words, site.hardware.platform, branch.bump.image_type)
     workloads = {workload.name: workload for workload in selected}  # each name once: its jobs have it
     golden = {name: _golden_files(workload, paths) for name, workload in workloads.items()}
     texts = branch.texts({*map(config_of, selected), *itertools.chain.from_iterable(golden.values())})
@@ -70,7 +70,9 @@ def read_tests(texts: Mapping[str, str | None]) -> tuple[list[Workload], list[st
         if not path.endswith((".yaml", ".yml")):
             continue
         try:
-            tests += [test for test in read(path, text or "") if test.gpus and test.nodes and test.script.strip()]
+            tests += [
+                test for test in read(path, text or "") if test.needs.gpus and test.needs.nodes and test.script.strip()
+            ]
         except RunbookError as error:
             problems.append(f"{error} Its tests are left out.")
     return tests, problems
@@ -115,17 +117,18 @@ def prepare(test: Workload, config: str | None, site: Site) -> SelectedTest:
     """
     if test.values.get("tag") == "legacy":
         return SelectedTest(test, obstacle="It tests an older release, and only CI prepares a checkout of that.")
-    given = replace(test, gpus=test.gpus and max(test.gpus, site.least_gpus))
+    gpus = test.needs.gpus and max(test.needs.gpus, site.hardware.least_gpus)
+    given = replace(test, needs=replace(test.needs, gpus=gpus))
     connections, obstacle = None, _unmounted(test, config, site)
     try:
         test.command(assets_dir="", artifacts_dir="", name="")
         if config is not None:  # else its script sets the variables that it needs
             parallelism = Parallelism.parse(config, config_of(test))
             connections = choose(test.platform, parallelism)
-            if problems := " ".join(parallelism.problems(given.nodes * given.gpus)):
+            if problems := " ".join(parallelism.problems(given.needs.nodes * given.needs.gpus)):
                 hint = (
-                    f" Its recipe requests {test.gpus} GPUs per node, but CI's runners provide all of theirs: see "
-                    "least-gpus."
+                    f" Its recipe requests {test.needs.gpus} GPUs per node, but CI's runners provide all of theirs: "
+                    "see least-gpus."
                 )
                 obstacle = problems + (hint if given == test else "")
     except RunbookError as error:
@@ -139,7 +142,7 @@ def _unmounted(test: Workload, config: str | None, site: Site) -> str:
     A mount inside a folder of CI counts as the folder: a user who mounts parts of it knows which are read.
     """
     text = f"{test.script}\n{config}"
-    used = [folder for folder in (_DATA, *(_SHARED_BY_NODES if test.nodes > 1 else ())) if folder in text]
+    used = [folder for folder in (_DATA, *(_SHARED_BY_NODES if test.needs.nodes > 1 else ())) if folder in text]
     present = [f"{mount.split(':')[1].rstrip('/')}/" for mount in site.mounts]
     missing = [it for it in used if not any(f"{it}/".startswith(path) or path.startswith(f"{it}/") for path in present)]
     if not missing:

@@ -43,27 +43,36 @@ class Session:
 
 
 @dataclass(frozen=True)
-class Site:
-    """A cluster of one platform.  Paths are absolute and shared between the nodes.
+class Hardware:
+    """The hardware of a cluster, whose nodes are all alike.
 
-    ``mounts`` are ``outside:inside``, optionally with ``:ro`` at the end.  ``gpus`` is False if the
-    cluster allocates complete nodes and has no GPU resources.  Tests whose recipe names fewer GPUs per node get
-    ``least_gpus``, because CI's own runners provide all of theirs.  ``options`` are further options of ``sbatch``.
-    With ``early`` a test ends as soon as its golden values are complete.  ``session`` is for work inside the image,
-    and names partition and account.  ``engine`` builds images, "" for the first that works.  For a search,
+    ``gpus`` is False if the cluster allocates complete nodes and has no GPU resources.  Tests whose recipe names fewer
+    GPUs per node get ``least_gpus``, because CI's own runners provide all of theirs.
+    """
+
+    platform: str = "dgx_h100"
+    gpus: bool = True
+    least_gpus: int = 0
+
+
+@dataclass(frozen=True)
+class Site:
+    """A cluster or another machine.  Paths are absolute and shared between the nodes.
+
+    ``mounts`` are ``outside:inside``, optionally with ``:ro`` at the end.  ``options`` are further options of
+    ``sbatch``.  With ``early`` a test ends as soon as its golden values are complete.  ``engine`` builds images, "" for
+    the first that works.  ``session`` is for work inside the image, and names partition and account.  For a search,
     ``search_image`` names the image of each ``{tag}``, and ``components`` are versions in the good image.
     """
 
     results: str = ""
     image: str = ""
     mounts: Sequence[str] = ()
-    gpus: bool = True
-    least_gpus: int = 0
     options: Sequence[str] = ()
-    platform: str = "dgx_h100"
     early: bool = False
-    session: Session = field(default_factory=Session)
     engine: str = ""
+    session: Session = field(default_factory=Session)
+    hardware: Hardware = field(default_factory=Hardware)
     search_image: str = ""
     components: Mapping[str, str] = field(default_factory=dict)
 
@@ -98,5 +107,6 @@ def parse(text: str, origin: str) -> Site:
         values["image"] = WorkImage.parse(image).enroot_address
     for name in ("results", "cache"):
         values[name] = os.path.expanduser(values.get(name, "").rstrip("/"))
-    session = {each.name: values.pop(each.name) for each in fields(Session) if each.name in values}
-    return Site(**values, session=Session(**session))
+    for name, part in {"session": Session, "hardware": Hardware}.items():  # whose fields are keys of the file, too
+        values[name] = part(**{each.name: values.pop(each.name) for each in fields(part) if each.name in values})
+    return Site(**values)

@@ -19,6 +19,7 @@ from runbook_lib.compute.slurm.jobs import BATCH, TREE, SlurmJob, job_files
 from runbook_lib.compute.slurm.outcome import MatrixOutcome, conclude
 from runbook_lib.compute.slurm.selection import BUMP, SelectedTest
 from runbook_lib.compute.slurm.site import Site, read_site
+from runbook_lib.compute.workloads import Resources
 from runbook_lib.errors import Refused
 from runbook_lib.failures.failed_jobs import show_evidence
 from runbook_lib.golden import summary
@@ -92,9 +93,9 @@ class SlurmFacts:
         })  # fmt: skip
         rows = []
         for job in self.new:
-            test = job.entry.test
-            row = {"test": str(job), "job": job.name, "nodes": test.nodes, "GPUs per node": test.gpus}
-            rows.append({**row, "max. minutes": test.minutes})
+            needs = job.entry.test.needs
+            row = {"test": str(job), "job": job.name, "nodes": needs.nodes, "GPUs per node": needs.gpus}
+            rows.append({**row, "max. minutes": needs.minutes})
         shown += display.table(rows, empty="Nothing new to submit: all these tests have been submitted already.")
         for job in self.new[:1]:
             for path, text in job_files(job, self.site).items():
@@ -136,16 +137,15 @@ def _with_jobs(facts: SlurmFacts, new: Sequence[SelectedTest]) -> SlurmFacts:
     if new:
         facts.slurm.require_containers()
     planned: list[SlurmJob] = []
-    refusals: dict[tuple[int, int, int], str] = {}  # by what is requested of Slurm
+    refusals: dict[Resources, str] = {}
     tests = {entry.test.name: entry for entry in facts.tests}
     for entry in new:
         test = entry.test
         number = 1 + sum(job.id is not None for job in slurm_jobs.attempts(facts.folder, entry))
         job = SlurmJob(entry, facts.folder / test.name / str(number))
-        needed = (test.nodes, test.gpus, test.minutes)
-        if needed not in refusals:
-            refusals[needed] = facts.slurm.refusal(job_files(job, facts.site)[job.folder / BATCH])
-        if refusal := refusals[needed]:
+        if test.needs not in refusals:
+            refusals[test.needs] = facts.slurm.refusal(job_files(job, facts.site)[job.folder / BATCH])
+        if refusal := refusals[test.needs]:
             tests[test.name] = replace(entry, obstacle=f"{refusal} {_ADVICE}")
         else:
             planned.append(job)

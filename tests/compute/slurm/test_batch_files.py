@@ -10,8 +10,8 @@ import pytest
 
 from runbook_lib.compute.slurm.jobs import BATCH, SlurmJob, job_files
 from runbook_lib.compute.slurm.selection import SelectedTest
-from runbook_lib.compute.slurm.site import Session, Site
-from runbook_lib.compute.workloads import Workload
+from runbook_lib.compute.slurm.site import Hardware, Session, Site
+from runbook_lib.compute.workloads import Resources, Workload
 
 FOLDER, TREE = Path("/shared/results/c/gpt-a/1"), Path("/shared/results/c/tree.tar")
 SITE = Site("/shared/results", image="/images/mcore.sqsh")
@@ -22,7 +22,7 @@ def workload(
     script: str = "echo {test_case} > {assets_dir}/x",
 ) -> Workload:  # fmt: skip
     given = {"test_case": case}
-    return Workload("r.yaml", "gpt", case, "dev", "dgx_h100", ("mr",), nodes, gpus, minutes, script, given)
+    return Workload("r.yaml", "gpt", case, "dev", "dgx_h100", ("mr",), Resources(nodes, gpus, minutes), script, given)
 
 
 def rendered(test: Workload, site: Site = SITE, connections: int | None = None) -> list[str]:
@@ -53,7 +53,7 @@ def test_a_test_gets_the_resources_in_its_recipe() -> None:
     ("change", "expected"),
     [
         ({"session": Session(partition="a,b", account="me")}, {"partition": "a,b", "account": "me"}),
-        ({"gpus": False}, {"gpus-per-node": None}),
+        ({"hardware": Hardware(gpus=False)}, {"gpus-per-node": None}),
         # A job has its nodes alone, unless the user decides how they are shared.
         *(({"options": (f"--{name}={value}",)}, {name: value, "exclusive": alone}) for name, value, alone in (
             ("exclude", "node[1-2,7]", ""), ("signal", "USR1@300", ""), ("gpus-per-node", "h100:8", ""),

@@ -11,7 +11,7 @@ from runbook_lib.compute.slurm.client import OVER
 from runbook_lib.compute.slurm.jobs import GONE, SlurmJob, saved_state
 from runbook_lib.compute.slurm.outcome import MatrixOutcome, conclude
 from runbook_lib.compute.slurm.selection import SelectedTest
-from runbook_lib.compute.workloads import Workload
+from runbook_lib.compute.workloads import Resources, Workload
 from runbook_lib.failures.evidence import Failure
 from runbook_lib.failures.patterns import FailureKind
 from runbook_lib.golden.measure import Verdict
@@ -22,7 +22,7 @@ DRIFT, FAR, CUT = GOLDEN.replace("10.5", "10.51"), GOLDEN.replace("10.4", "20.4"
 TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: the cause\n'
 COMPARED = {"job.log": "AssertionError: The following metrics failed: lm loss\n"}
 RANK = "assets/logs/1/x/attempt_0/3/stderr.log"
-TEST = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 1, 8, 1, "true")
+TEST = Workload("r", "gpt", "a", "dev", "dgx_h100", (), Resources(1, 8, 1), "true")
 
 
 def look(

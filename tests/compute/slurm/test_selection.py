@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from runbook_lib.compute.slurm.selection import prepare, read_tests, select
-from runbook_lib.compute.slurm.site import Site
+from runbook_lib.compute.slurm.site import Hardware, Site
 from runbook_lib.errors import Refused
 
 RECIPE = """\
@@ -58,6 +58,7 @@ def test_an_unreadable_recipe_file_is_reported() -> None:
     assert "c.yaml" in sentence
 
 
+ONE_GPU = replace(TESTS[0].needs, gpus=1)
 TWO, EIGHT = (f"MODEL_ARGS:\n  --tensor-model-parallel-size: {size}\n" for size in (2, 8))
 
 
@@ -71,9 +72,9 @@ TWO, EIGHT = (f"MODEL_ARGS:\n  --tensor-model-parallel-size: {size}\n" for size 
         ({}, 0, "[", "model_config.yaml is not valid YAML"),
         ({}, 0, f"{TWO}  --overlap-moe-expert-parallel-comm: true\n", "exclude each other"),
         ({"platform": "dgx_new"}, 0, TWO, "'dgx_new' are unknown"),
-        ({"gpus": 1}, 0, EIGHT, "requests 1 GPUs per node"),
-        ({"gpus": 1}, 8, EIGHT, ""),
-        ({"gpus": 1}, 4, EIGHT, "multiple of 8 (TP 8 × CP 1 × PP 1)."),  # more was given already
+        ({"needs": ONE_GPU}, 0, EIGHT, "requests 1 GPUs per node"),
+        ({"needs": ONE_GPU}, 8, EIGHT, ""),
+        ({"needs": ONE_GPU}, 4, EIGHT, "multiple of 8 (TP 8 × CP 1 × PP 1)."),  # more was given already
         ({"values": {"tag": "legacy"}}, 0, None, "only CI prepares"),
         ({"script": "{nothing}"}, 0, None, "{nothing}, without a value"),
     ],
@@ -81,10 +82,10 @@ TWO, EIGHT = (f"MODEL_ARGS:\n  --tensor-model-parallel-size: {size}\n" for size 
 def test_a_test_that_cannot_run_is_explained(
     test: dict[str, Any], least_gpus: int, text: str | None, obstacle: str
 ) -> None:
-    prepared = prepare(replace(TESTS[0], **test), text, replace(SITE, least_gpus=least_gpus))
+    prepared = prepare(replace(TESTS[0], **test), text, replace(SITE, hardware=Hardware(least_gpus=least_gpus)))
     assert obstacle in prepared.obstacle
     assert bool(prepared.obstacle) == bool(obstacle)
-    assert prepared.test.gpus >= least_gpus
+    assert prepared.test.needs.gpus >= least_gpus
 
 
 def test_connections_follow_the_rule() -> None:

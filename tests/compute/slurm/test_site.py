@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from runbook_lib.compute.slurm.selection import prepare
-from runbook_lib.compute.slurm.site import SCHEMA, Session, Site, parse, read_site
-from runbook_lib.compute.workloads import Workload
+from runbook_lib.compute.slurm.site import SCHEMA, Hardware, Session, Site, parse, read_site
+from runbook_lib.compute.workloads import Resources, Workload
 from runbook_lib.errors import RunbookError
 from runbook_lib.text.user_file import load_schema
 
@@ -25,14 +25,15 @@ early: true
 least-gpus: 8
 options: [--qos=high, '--gpus-per-node=h100:8']
 """
-TEST = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 2, 8, 60, "true")
+TEST = Workload("r", "gpt", "a", "dev", "dgx_h100", (), Resources(2, 8, 60), "true")
 
 
 def test_an_empty_file_is_an_empty_site_and_a_complete_one_is_read() -> None:
     assert parse("", "s") == parse("# nothing\n", "s") == Site()
     assert parse(FILE, "s") == Site(
-        "/lustre/me", "/images/mcore.sqsh", ["/data:/mnt/artifacts", "/models:/models:ro"], False, 8,
-        ["--qos=high", "--gpus-per-node=h100:8"], "dgx_gb200", True, Session(1, 8, "me", "batch"),
+        "/lustre/me", "/images/mcore.sqsh", ["/data:/mnt/artifacts", "/models:/models:ro"],
+        ["--qos=high", "--gpus-per-node=h100:8"], True, session=Session(1, 8, "me", "batch"),
+        hardware=Hardware("dgx_gb200", False, 8),
     )  # fmt: skip
     assert parse("image: 'nvcr.io/nvidia/nemo:26.06'", "s").image == "nvcr.io#nvidia/nemo:26.06"
 
@@ -81,7 +82,7 @@ def test_folders_missing_from_a_container_are_named(
     site: dict[str, Any], script: str, settings: str, nodes: int, lacks: str
 ) -> None:
     sentence = prepare(
-        replace(TEST, script=script, nodes=nodes), settings or None, replace(Site("/r"), **site)
+        replace(TEST, script=script, needs=Resources(nodes, 8, 60)), settings or None, replace(Site("/r"), **site)
     ).obstacle
     assert lacks in sentence
     assert bool(lacks) == bool(sentence)
