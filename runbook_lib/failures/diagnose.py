@@ -215,7 +215,8 @@ def _of_tests(
         beneath = beneath | {"import error"}
     kind: FailureKind = "unit tests"
     is_unit = kind_of_job(job.name) == kind
-    if pattern is not None and not is_unit and pattern.kind in beneath and not pattern.by_words:
+    is_own = is_unit or error.startswith("assert ")  # a comparison that the test itself makes
+    if pattern is not None and not is_own and pattern.kind in beneath and not pattern.by_words:
         kind = pattern.kind
     failure = _failure(job, kind, cause, root or listed[0], confidence=0.9, tests=named)
     return failure if root else replace(failure, evidence=tuple(found.finding.text for found in listed))

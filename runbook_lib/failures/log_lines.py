@@ -10,7 +10,7 @@ _CONTROL = dict.fromkeys([*range(9), *range(10, 32), *range(127, 160), 0x2028, 0
 #: Line beginnings that indicate other output.
 _MARKS = (
     "[", "##[", "====", "----", "Root Cause", "E   ", "+ ", "W0", "E0", "I0", "WARNING", "INFO", "ERROR", "FAILED",
-    "error: ", "note: ", "srun: ", "slurmstepd: ", "fatal: ", "NCCL version ",
+    "error: ", "note: ", "srun: ", "slurmstepd: ", "fatal: ", "NCCL version ", "curl: (",
 )  # fmt: skip
 _STAMP = re.compile(r"\d{4}-(\d\d-\d\d)T(\d\d:\d\d:\d\d(?:\.\d{1,9})?)Z ?(?:\d\d[OE][+ ]?)?")
 #: Prefixes of nemo-run, torchrun, srun, Ray, SGLang and mpirun, of pytest-xdist, BuildKit and Docker Compose.

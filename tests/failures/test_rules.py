@@ -28,7 +28,7 @@ def test_a_rule_matches_its_fixture_and_not_the_other() -> None:
 
 
 #: What these lines say depends on lines before them, or is said better by another rule.
-_NOT_ALONE = {"build-dependency", "compiler-killed", "file-missing", "error-line"}
+_NOT_ALONE = {"build-dependency", "compiler-killed", "file-missing", "index-unreachable", "error-line"}
 
 
 def test_the_line_of_a_rule_decides_the_class_of_a_log() -> None:
