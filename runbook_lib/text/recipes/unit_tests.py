@@ -45,9 +45,9 @@ def mark(path: str, text: str, test: Target, issue: int, review: str, *, marker:
 
 
 def unmark(path: str, text: str, tests: Iterable[Target], *, marker: str) -> str:
-    """Return the text of a file without the lines that ``mark`` added for its tests among these.
+    """Return the text of a file without the comments and markers that ``mark`` added for its tests among these.
 
-    Raises Refused if it did not add them.
+    An import of pytest stays, since other lines may need it by now.  Raises Refused if it did not add them.
     """
     for test in tests:
         if test.path == path:
