@@ -151,7 +151,7 @@ def _begin(path: Path, branch: BumpBranch, request: BisectRequest) -> RunLedger:
             images[str(tag)] = image
     for end in map(str, (request.good, request.bad)):
         if end not in images:
-            raise Refused(f"{registry.name} has no tag {end}. List its tags: runbook image list.")
+            raise Refused(f"{registry.name} has no tag {end}.", f"List its tags: runbook image list {sites.image}")
     platforms = sorted(set.intersection(*(set(image.platforms) for image in images.values())))
     if not platforms:
         raise CannotTell(f"The images from {request.good} to {request.bad} have no platform in common.")

@@ -127,7 +127,8 @@ def _build(repository: Repository, image_type: ImageType, options: tuple[str, ..
         advice = 'Name one of them with `-r arguments "--file DOCKERFILE"`.'
     raise CannotTell(
         f"{repository.name} has no single Dockerfile with a build argument for an image of type {image_type}, "
-        f"so no build was planned; its Dockerfiles are: {', '.join(found) or 'none'}. {advice}"
+        f"so no build was planned; its Dockerfiles are: {', '.join(found) or 'none'}.",
+        advice,
     )
 
 

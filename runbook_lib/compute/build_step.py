@@ -187,7 +187,8 @@ def internal_image(checkout: Checkout, bump: Bump) -> ImageRef:
     if bump.repository.name != MEGATRON_LM.name or bump.image_type != "dev":
         raise Refused(
             f"An internal image exists for Megatron-LM's dev lane only, not for {bump.repository.name} "
-            f"({bump.image_type}). Build the image instead. Nothing was pulled."
+            f"({bump.image_type}). Nothing was pulled.",
+            "Build the image instead.",
         )
     project = checkout.remote(GITLAB_REMOTE)
     if "." not in project.host:

@@ -48,7 +48,7 @@ def require_replaceable(name: str, protected: Iterable[str]) -> None:
     for pattern in protected:
         if fnmatchcase(name, glob.escape(pattern).replace("[*]", "*")):  # no other character is special
             advice = "Ask a maintainer of the project where the branches of pull requests belong."
-            raise Refused(f"GitLab protects {name} (by {pattern!r}), so nothing is pushed to it. {advice}")
+            raise Refused(f"GitLab protects {name} (by {pattern!r}), so nothing is pushed to it.", advice)
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ class WorkInside:
         needs_uv = TABLE["tasks"][name].get("project")
         if place.image.kind == "alibaba" and (name == "tests" or needs_uv):
             warning, advice = TABLE["alibaba"]["warnings"][0], "Use the image that the project builds."
-            raise Refused(f"uv is not used in {place.image.name}. {warning} {advice}")
+            raise Refused(f"uv is not used in {place.image.name}. {warning}", advice)
         values = {**place.values, **command_values(words)}
         if name == "import":
             values |= place.image_file()

@@ -215,7 +215,7 @@ def _look_change(world: World, branch: BumpBranch, survey: QuarantineSurvey) -> 
         found = [test for test in tests if target.is_of(test.row)]
         if not found:
             advice = "Give the tag of the bump whose CI run it failed in."
-            raise Refused(f"{target} is not quarantined on {bump.base}. {advice}")
+            raise Refused(f"{target} is not quarantined on {bump.base}.", advice)
         if all(test.issue for test in found):
             notes.append(f"#{found[0].issue} already tracks {target}.")
             continue

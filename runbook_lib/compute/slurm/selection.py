@@ -95,7 +95,7 @@ def select(tests: Sequence[Workload], words: str, platform: str, environment: st
             raise Refused(f"{name} runs on {', '.join(places)}, not on {platform} ({environment}).")
         hint = did_you_mean(name, {word for test in candidates for word in (test.case, *test.scopes)}, 3)
         advice = "Name a scope such as nightly, a test case, or bump."
-        raise Refused(f"No recipe has the scope or the test {name!r}{hint}. {advice}")
+        raise Refused(f"No recipe has the scope or the test {name!r}{hint}.", advice)
     return tuple(test for test in candidates if any(_is_named(test, name) for name in names))
 
 

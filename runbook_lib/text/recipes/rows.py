@@ -206,6 +206,6 @@ def resolve(target: Target, rows: Iterable[RecipeRow]) -> Target:
         raise Refused(f"No recipe runs {target}{hint}. Nothing was changed.")
     if len(fitting) > 1:
         choices = ", ".join(f"{model}/{target.case}@{platform}" for model, platform in sorted(variants))
-        raise Refused(f"{target} is ambiguous: {choices}. Name one of these. Nothing was changed.")
+        raise Refused(f"{target} is ambiguous: {choices}. Nothing was changed.", "Name one of these.")
     ((model, platform),) = fitting
     return replace(target, platform=platform, model=model)

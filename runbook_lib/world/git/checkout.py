@@ -259,8 +259,8 @@ class Checkout:
                 advice = "The branch there has moved since it was read: run again."
             url = self.remote_url(remote, push=True)
             raise Refused(
-                f"The remote {remote!r} ({url}) did not accept the branch {branch}. git reports: {error.stderr} "
-                f"{advice}"
+                f"The remote {remote!r} ({url}) did not accept the branch {branch}. git reports: {error.stderr}",
+                advice,
             ) from error
 
 
