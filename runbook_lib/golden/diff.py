@@ -72,11 +72,11 @@ def _renamed(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
 
 def of_revision(repository: Path, ref: str) -> GoldenFiles:
     """Read the golden files of a commit.  Raises CannotTell if the clone cannot be read."""
-    checkout = Checkout.open(repository)
     try:
+        checkout = Checkout.open(repository)
         commit = checkout.resolve(ref)
     except RunbookError as error:
-        raise CannotTell(f"{ref!r} is neither a folder nor a commit of {checkout.path}: {error}") from error
+        raise CannotTell(f"{ref!r} is neither a folder nor a commit of {repository.absolute()}: {error}") from error
     paths = checkout.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", commit, "--", *_PLACES).split("\0")
     golden_files = [path for path in paths if has_values(path)]
     configs = set(map(config_path, golden_files)).intersection(paths)

@@ -141,14 +141,11 @@ def bind(decisions: Decisions, decided: Sequence[Decision]) -> None:
 @contextmanager
 def _edited(path: Path) -> Iterator[Any]:
     """Yield the file's values, and write what becomes of them, without secrets.  One process at a time."""
-    from ruamel.yaml import YAML
-
     make_folder(path.parent)
     with locked(path.with_name(f".{path.name}.lock")):
         text = _text(path) if path.exists() else ""
         parse(text, str(path))  # nothing is written into what is no file of decisions
-        yaml = YAML(typ="rt", pure=True)
-        yaml.preserve_quotes, yaml.width = True, 4096
+        yaml = _round_trip()
         if re.search(r"^ +- ", text, re.MULTILINE):
             yaml.indent(sequence=4, offset=2)
         values = yaml.load(text)
@@ -164,6 +161,23 @@ def _edited(path: Path) -> Iterator[Any]:
         elif not values:
             changed = ""
         write(path, changed)
+
+
+def _round_trip() -> Any:
+    """Return the YAML reader and writer that keeps what a person wrote."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.emitter import Emitter
+
+    class LineKeeping(Emitter):
+        def write_indent(self) -> None:
+            """Begin a line; the mark of an earlier comment that ended one would join two lines of a later entry."""
+            if self.column:
+                self.no_newline = None
+            super().write_indent()
+
+    yaml = YAML(typ="rt", pure=True)
+    yaml.preserve_quotes, yaml.width, yaml.Emitter = True, 4096, LineKeeping
+    return yaml
 
 
 def _quoted(entry: Mapping[str, Any]) -> dict[str, Any]:

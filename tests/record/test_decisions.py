@@ -84,6 +84,12 @@ def test_what_a_person_wrote_stays(file: Path) -> None:
     assert all(each.by and each.at for each in found.entries if each.kind != "broken")
 
 
+def test_comments_at_the_ends_of_lines_join_no_lines(file: Path) -> None:
+    file.write_text(f"accept:  # mine\n- {{file: {FILE}, reason: known}} # tail\n")
+    decisions.add(file, [Decision("accept", GROUP, "again")])
+    assert [each.subject for each in decisions.read(file).entries] == [FILE, GROUP]
+
+
 def test_reasons_are_written_and_read_without_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", "a-secret-of-mine")
     file = tmp_path / "new" / "decisions.yaml"
