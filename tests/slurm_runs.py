@@ -9,8 +9,8 @@ from runbook_lib.compute.slurm import jobs
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.jobs import SlurmJob
 from runbook_lib.compute.slurm.selection import SelectedTest
-from runbook_lib.compute.slurm.site import Site
-from runbook_lib.compute.workloads import Resources, Workload
+from runbook_lib.compute.slurm.site import Resources, Site
+from runbook_lib.compute.workloads import Workload
 
 SITE = Site(image="/image.sqsh", options=("--oversubscribe",))
 

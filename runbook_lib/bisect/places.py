@@ -26,9 +26,9 @@ from runbook_lib.compute.slurm import jobs
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.jobs import SlurmJob
 from runbook_lib.compute.slurm.selection import SelectedTest, read_commit_tests
-from runbook_lib.compute.slurm.site import Site
+from runbook_lib.compute.slurm.site import Resources, Site
 from runbook_lib.compute.work_image import WorkImage
-from runbook_lib.compute.workloads import Resources, Workload
+from runbook_lib.compute.workloads import Workload
 from runbook_lib.errors import Refused, Unreachable
 from runbook_lib.golden import values as golden_values
 from runbook_lib.images.reference import Tag
@@ -205,10 +205,8 @@ def test_of(branch: BumpBranch, request: BisectRequest) -> SelectedTest:
     if not _RECIPE_TEST.fullmatch(request.subject):
         session, script = request.site.session, request.subject.replace("{", "{{").replace("}", "}}")
         needs = Resources(session.nodes, session.gpus_per_node, request.minutes)
-        environment = branch.bump.image_type
-        return SelectedTest(
-            Workload("the parameter test", "bisect", request.key, environment, "any", (), needs, script)
-        )
+        named = ("the parameter test", "bisect", request.key, branch.bump.image_type, "any")
+        return SelectedTest(Workload(*named, (), needs, script))
     name, _, platform = request.subject.partition("@")
     site = replace(request.site, hardware=replace(request.site.hardware, platform=platform))
     tests, _ = read_commit_tests(branch, site, name)

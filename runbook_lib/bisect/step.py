@@ -149,9 +149,8 @@ def _begin(path: Path, branch: BumpBranch, request: BisectRequest) -> RunLedger:
     for tag in (request.good, *between, request.bad):
         if image := registry.image(str(tag)):
             images[str(tag)] = image
-    for end in map(str, (request.good, request.bad)):
-        if end not in images:
-            raise Refused(f"{registry.name} has no tag {end}.", f"List its tags: runbook image list {sites.image}")
+        elif tag in (request.good, request.bad):
+            raise Refused(f"{registry.name} has no tag {tag}.", f"List its tags: runbook image list {sites.image}")
     platforms = sorted(set.intersection(*(set(image.platforms) for image in images.values())))
     if not platforms:
         raise CannotTell(f"The images from {request.good} to {request.bad} have no platform in common.")

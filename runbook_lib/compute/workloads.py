@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from runbook_lib.compute.slurm.site import Resources
 from runbook_lib.errors import CannotTell, Refused
 from runbook_lib.text import yaml_spans
 
@@ -38,15 +39,6 @@ _FSDP = {"--use-torch-fsdp2": "Torch-FSDP2", "--use-megatron-fsdp": "Megatron-FS
 _BLACKWELL = ("dgx_b200", "dgx_b300", "dgx_gb200", "dgx_gb300")
 _OLDER = ("dgx_a100", "dgx_h100", "dgx_h200")
 OVERLAPPED = 32
-
-
-@dataclass(frozen=True)
-class Resources:
-    """The nodes of a job, the GPUs on each of them, and its time limit in minutes."""
-
-    nodes: int
-    gpus: int
-    minutes: int
 
 
 @dataclass(frozen=True)
@@ -205,8 +197,7 @@ def choose(platform: str, test: Parallelism) -> int | None:
     if own is None and len(rules) > 1:
         raise Refused(
             f"Two settings of the test exclude each other. {' '.join(rules.values())}",
-            f"Set {VARIABLE} to the more "
-            "important one under ENV_VARS in its model_config.yaml, or leave one of the two out.",
+            f"Leave one of them out, or set {VARIABLE} under ENV_VARS in its model_config.yaml.",
         )
     if own is None:
         return next(iter(rules), None)

@@ -46,9 +46,8 @@ _OF_PRIOR = 3.0
 COMMON, _SIGMA = 4, 1.4826
 #: The common shift that needs a person's decision.
 SHIFT_LIMIT = 0.05
-#: The weight of the tests' own noise against the spread within a platform, in numbers of tests, and the most that the
-#: spread counts: where half of the tests became slower, none of them would deviate.
-_OF_TESTS, _MOST_SPREAD = 10, 0.1
+#: The weight of the tests' own noise against the spread within a platform, in numbers of tests.
+_OF_TESTS = 10
 #: The share of a platform's tests that makes a loss of data one decision.
 _FORM_SHARE = 0.1
 #: The share of tests whose losses changed alike for one decision, and for another test to be an exception; the shared
@@ -184,7 +183,7 @@ def split(judgements: Iterable[Judgement], model: NoiseModel) -> tuple[list[Grou
         if len(changes) >= COMMON:
             shift = median(changes.values())
             spread = _SIGMA * median(abs(change - shift) for change in changes.values())
-            spread = min(_MOST_SPREAD, spread * len(changes) / (len(changes) + _OF_TESTS))
+            spread *= len(changes) / (len(changes) + _OF_TESTS)
         for file, change in changes.items():
             deviations[file, metric] = Deviation(change - shift, math.hypot(model.scale(file, metric), spread), shift)
         if metric != "num-zeros" and abs(shift) > math.log1p(SHIFT_LIMIT):  # no test is judged by it again

@@ -11,8 +11,8 @@ from runbook_lib.bisect.search import Point, Trial
 from runbook_lib.compute.slurm.client import QueuedJob, Slurm
 from runbook_lib.compute.slurm.jobs import SlurmJob
 from runbook_lib.compute.slurm.selection import SelectedTest
-from runbook_lib.compute.slurm.site import Site
-from runbook_lib.compute.workloads import Resources, Workload
+from runbook_lib.compute.slurm.site import Resources, Site
+from runbook_lib.compute.workloads import Workload
 from runbook_lib.pins.bump import Bump
 
 NCCL = Overlay("nccl", "2.29.7", "2.30.4", "nvidia-nccl-cu13==2.29.7", "report", "2.29.7")

@@ -4,7 +4,8 @@ import itertools
 
 import pytest
 
-from runbook_lib.compute.workloads import Parallelism, Resources, choose, read
+from runbook_lib.compute.slurm.site import Resources
+from runbook_lib.compute.workloads import Parallelism, choose, read
 from runbook_lib.errors import CannotTell, Refused
 
 RECIPE = """\

@@ -72,11 +72,6 @@ def test_however_many_tests_are_slower_none_is_refreshed_unseen(slower, as_befor
     assert {name(number) for number in range(slower)} <= verdicts.blocked
 
 
-def test_half_of_a_platform_that_became_slower_is_no_noise():
-    blocked = judge_all(files([1.4, 0.7] * 18)).blocked
-    assert blocked == {name(number) for number in range(0, 36, 2)}
-
-
 def test_platforms_and_environments_are_separate():
     judged = files(near(1.5, 12)) + files(near(1.0, 12), platform="dgx_gb200")
     judged += files(near(1.5, 12), platform="dgx_a100", environment="lts")

@@ -19,6 +19,15 @@ SCHEMA = "site.schema.json"
 
 
 @dataclass(frozen=True)
+class Resources:
+    """The nodes of a job, the GPUs on each of them, and its time limit in minutes."""
+
+    nodes: int
+    gpus: int
+    minutes: int
+
+
+@dataclass(frozen=True)
 class Session:
     """The resources and settings of a command inside the image; an empty one is the default of Slurm, or of uv.
 

@@ -18,8 +18,7 @@ from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.jobs import BATCH, TREE, SlurmJob, job_files
 from runbook_lib.compute.slurm.outcome import MatrixOutcome, conclude
 from runbook_lib.compute.slurm.selection import BUMP, SelectedTest
-from runbook_lib.compute.slurm.site import Site, read_site
-from runbook_lib.compute.workloads import Resources
+from runbook_lib.compute.slurm.site import Resources, Site, read_site
 from runbook_lib.errors import Refused
 from runbook_lib.failures.failed_jobs import show_evidence
 from runbook_lib.golden import summary

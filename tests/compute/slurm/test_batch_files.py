@@ -10,8 +10,8 @@ import pytest
 
 from runbook_lib.compute.slurm.jobs import BATCH, SlurmJob, job_files
 from runbook_lib.compute.slurm.selection import SelectedTest
-from runbook_lib.compute.slurm.site import Hardware, Session, Site
-from runbook_lib.compute.workloads import Resources, Workload
+from runbook_lib.compute.slurm.site import Hardware, Resources, Session, Site
+from runbook_lib.compute.workloads import Workload
 
 FOLDER, TREE = Path("/shared/results/c/gpt-a/1"), Path("/shared/results/c/tree.tar")
 SITE = Site("/shared/results", image="/images/mcore.sqsh")

@@ -11,7 +11,8 @@ from runbook_lib.compute.slurm.client import OVER
 from runbook_lib.compute.slurm.jobs import GONE, SlurmJob, saved_state
 from runbook_lib.compute.slurm.outcome import MatrixOutcome, conclude
 from runbook_lib.compute.slurm.selection import SelectedTest
-from runbook_lib.compute.workloads import Resources, Workload
+from runbook_lib.compute.slurm.site import Resources
+from runbook_lib.compute.workloads import Workload
 from runbook_lib.failures.evidence import Failure
 from runbook_lib.failures.patterns import FailureKind
 from runbook_lib.golden.measure import Verdict

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from runbook_lib.compute.slurm.selection import prepare
-from runbook_lib.compute.slurm.site import SCHEMA, Hardware, Session, Site, parse, read_site
-from runbook_lib.compute.workloads import Resources, Workload
+from runbook_lib.compute.slurm.site import SCHEMA, Hardware, Resources, Session, Site, parse, read_site
+from runbook_lib.compute.workloads import Workload
 from runbook_lib.errors import RunbookError
 from runbook_lib.text.user_file import load_schema
 
