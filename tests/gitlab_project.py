@@ -139,8 +139,9 @@ class GitLabServer(httpx.BaseTransport):
     def _answer(self, path: str, request: httpx.Request) -> Any:
         ci = self._second_ci
         match path.split("/"):
-            case ["protected_branches"]:
-                return [{"name": name} for name in ci.protected()]
+            case ["repository", "branches"]:
+                name = request.url.params["search"]
+                return [{"name": f"{name}-2", "protected": True}, {"name": name, "protected": ci.is_protected(name)}]
             case ["pipeline"]:
                 asked = json.loads(request.read())
                 variables = {entry["key"]: entry["value"] for entry in asked["variables"]}

@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = ROOT / "runbook_lib"
 
 #: Tokens of the library, `environment/` and the notebooks' code.
-MOST_PRODUCT_TOKENS = 230_600
-MOST_TEST_LINES = 32_850
+MOST_PRODUCT_TOKENS = 231_000
+MOST_TEST_LINES = 32_900
 
 #: Layout, comments and docstrings are free, so denser lines gain nothing.
 _UNCOUNTED = {

@@ -208,8 +208,7 @@ def test_of(branch: BumpBranch, request: BisectRequest) -> SelectedTest:
         named = ("the parameter test", "bisect", request.key, branch.bump.image_type, "any")
         return SelectedTest(Workload(*named, (), needs, script))
     name, _, platform = request.subject.partition("@")
-    site = replace(request.site, hardware=replace(request.site.hardware, platform=platform))
-    tests, _ = read_commit_tests(branch, site, name)
+    tests, _ = read_commit_tests(branch, replace(request.site, platform=platform), name)
     if len(tests) != 1:
         raise Refused(f"test={request.subject!r} matches {len(tests)} tests.", "Name one, as model/case@platform.")
     if obstacle := tests[0].obstacle:

@@ -16,10 +16,9 @@ from runbook_lib.compute.internal_gitlab import (
     PipelineProgress,
     builds,
     judge,
-    require_replaceable,
     variables,
 )
-from runbook_lib.errors import RunbookError
+from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.failures.evidence import FailedJob
 from runbook_lib.failures.failed_jobs import show_evidence
 from runbook_lib.failures.read_logs import JobLogs, diagnose_all
@@ -30,12 +29,11 @@ from runbook_lib.text.lists import capitalized
 from runbook_lib.world import polling
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.git.remote_url import RemoteUrl
-from runbook_lib.world.gitlab.models import UNDER_WAY
 from runbook_lib.world.ports import SecondCi, World
 
 #: Seconds until GitLab knows a branch that was pushed.
 PAUSE = 5.0
-_MOST_PIPELINES, _MOST_LOGS = 20, 4  # read of a commit, and of a pipeline
+_MOST_LOGS = 4  # read of a pipeline
 
 
 @dataclass(frozen=True)
@@ -57,9 +55,9 @@ class Destination:
     def find(self, scope: str) -> PipelineProgress | None:
         """Return the progress of the commit's pipeline that shows whether the pin builds and runs a scope's tests."""
         ended = ("canceled", "canceling", "skipped")
-        found = [pipeline for pipeline in self.gitlab.pipelines(self.commit) if pipeline.status not in ended]
-        found.sort(key=lambda pipeline: pipeline.ref != self.name)  # each kind stays in its order, newest first
-        for pipeline in found[:_MOST_PIPELINES]:
+        for pipeline in self.gitlab.pipelines(self.commit):
+            if pipeline.status in ended:
+                continue
             if scope and self.gitlab.variables(pipeline.id).get("FUNCTIONAL_TEST_SCOPE") != scope:
                 continue
             if progress := judge(pipeline, self.gitlab.jobs(pipeline.id), self.builds, tested=bool(scope)):
@@ -232,11 +230,13 @@ def _missing(branch: BumpBranch, expected: Sequence[BuildJob]) -> Outcome | None
 
 def _read_destination(branch: BumpBranch, expected: tuple[BuildJob, ...]) -> Destination:
     checkout, commit, name = branch.checkout, branch.start, f"pull-request/{branch.bump.branch}"
-    project = checkout.remote(GITLAB_REMOTE, push=True)
+    project = checkout.remote(GITLAB_REMOTE)
     gitlab = branch.services.second_ci(project)
     if gitlab is None:
         raise RunbookError(f"The remote {GITLAB_REMOTE!r}, {project}, names no server.", "Set GITLAB_URL.")
-    require_replaceable(name, gitlab.protected())
+    if gitlab.is_protected(name):
+        advice = "Ask a maintainer of the project where the branches of pull requests belong."
+        raise Refused(f"GitLab protects {name}, so nothing is pushed to it.", advice)
     current = checkout.remote_tip(GITLAB_REMOTE, name)
     replaces = "nothing: the branch will be new"
     if current == commit:
@@ -244,6 +244,4 @@ def _read_destination(branch: BumpBranch, expected: tuple[BuildJob, ...]) -> Des
     elif current:
         is_behind = checkout.is_ancestor(current, commit)
         replaces = f"{current}: {'the branch is fast-forwarded' if is_behind else 'it is replaced (force)'}"
-        running = (it for it in gitlab.pipelines(current) if it.status in UNDER_WAY)
-        replaces += "".join(f"; a push may cancel pipeline {it.id} there, which is still running" for it in running)
     return Destination(gitlab, project, name, commit, expected, current, replaces)

@@ -5,15 +5,13 @@ a push alone starts nothing); GitLab's documentation of ``parallel: matrix`` (th
 branches (``*`` in their names).
 """
 
-import glob
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import Literal
 
-from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.errors import RunbookError
 from runbook_lib.images.reference import ImageType
 from runbook_lib.model import Next
 from runbook_lib.pins.finders import KEY, PIN, PLATFORM, MatrixRows, matrix_rows
@@ -41,14 +39,6 @@ def variables(tests: str) -> dict[str, str]:
     if tests in ("release", "weekly"):  # with long training runs
         chosen["FUNCTIONAL_TEST_TIME_LIMIT"] = str(4 * 3600)  # seconds
     return chosen
-
-
-def require_replaceable(name: str, protected: Iterable[str]) -> None:
-    """Raise Refused if one of the patterns that GitLab protects matches a branch's name."""
-    for pattern in protected:
-        if fnmatchcase(name, glob.escape(pattern).replace("[*]", "*")):  # no other character is special
-            advice = "Ask a maintainer of the project where the branches of pull requests belong."
-            raise Refused(f"GitLab protects {name} (by {pattern!r}), so nothing is pushed to it.", advice)
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,9 @@ such a value: collectors wrote the string "nan" for it.  If the repository has t
 ``tools/check_golden_values.py``, CI would not start with either.  ``judge`` adds the judgement of the values.
 """
 
-import contextlib
 import math
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
-from statistics import fmean, median
 
 from runbook_lib.golden import baselines, ci_rules
 from runbook_lib.golden.ci_rules import ComparisonConfig
@@ -23,7 +21,6 @@ from runbook_lib.golden.measure import (
     is_loss,
     loss_changes,
     measure,
-    shared_steps,
 )  # fmt: skip
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, Steps, parse
 from runbook_lib.text.lists import join_first
@@ -78,9 +75,11 @@ def _compare(file: str, old: GoldenValues, new: GoldenValues, config: Comparison
     notes = [f"new metric {metric}" for metric in new.series if metric not in old.series]
     if not config.known:
         notes.append("no model_config.yaml: judged by the format of the file")
+    measures = tuple(measure(file, metric, old.series[metric], new.series[metric]) for metric in shared)
+    fallen = [each.metric for each in measures if not is_loss(each.metric) and (each.avg_rel_diff or 0) >= 1]
+    gone = [ReviewReason(metric, "nothing is left of it", MISSING, "gone") for metric in fallen]
     return Judgement.of(
-        file, (*_lost_series(old, new), *_fallen(old, new), *_lost_requests(old, new), *_run_metrics(old, new)),
-        measures=tuple(measure(file, metric, old.series[metric], new.series[metric]) for metric in shared),
+        file, (*_lost_series(old, new), *gone, *_lost_requests(old, new), *_run_metrics(old, new)), measures=measures,
         ci=ci_rules.ci_failures(old, new, config), notes=(*notes, *_notes(old, new)), costs=cost_changes(old, new),
         losses=loss_changes(old, new, rl=config.kind == "rl"),
     )  # fmt: skip
@@ -174,15 +173,6 @@ def _lost_steps(metric: str, before: Steps, after: Steps, unobserved: Container[
         yield ReviewReason(metric, f"the run became longer: {new_end} steps instead of {end}", CHANGED, "steps")
 
 
-def _fallen(old: GoldenValues, new: GoldenValues) -> Iterable[ReviewReason]:
-    """Yield a reason for each time, memory or number of zeros that fell to nothing, which no ratio shows."""
-    for metric in old.series:
-        steps = [] if is_loss(metric) else shared_steps(old.series[metric], new.series.get(metric, {}))
-        before, after = ([values[metric][step] for step in steps] for values in (old.series, new.series))
-        if steps and median(before) > 0 >= median(after):
-            yield ReviewReason(metric, f"it fell to {median(after):g}", MISSING, "gone")
-
-
 def _lost_requests(old: GoldenValues, new: GoldenValues) -> Iterable[ReviewReason]:
     lost, added = old.requests.keys() - new.requests.keys(), new.requests.keys() - old.requests.keys()
     if lost:
@@ -204,18 +194,14 @@ def _lost_requests(old: GoldenValues, new: GoldenValues) -> Iterable[ReviewReaso
 
 
 def _logprobs(prefix: str, old: Sequence[object], new: Sequence[object]) -> Iterable[ReviewReason]:
-    """Yield a reason if the same tokens became much more or less probable."""
-    change = fmean(map(_distance, old, new)) if old else 0.0
+    """Yield a reason if the same tokens became much more or less probable, or one is no longer a number."""
+    changes = [
+        abs(before - after) if isinstance(before, float) and isinstance(after, float) else math.inf
+        for before, after in zip(old, new, strict=True) if before != after
+    ]  # fmt: skip
+    change = sum(changes) / max(len(old), 1)
     if change > _LOGPROBS:
         yield ReviewReason("logprobs", f"{prefix}they changed by {change:.2g} on average", change / _LOGPROBS)
-
-
-def _distance(old: object, new: object) -> float:
-    """Return the absolute difference, infinite if only one is a number."""
-    if isinstance(old, int | float) and isinstance(new, int | float):
-        with contextlib.suppress(OverflowError):  # of an integer of hundreds of digits
-            return float(abs(new - old))
-    return 0.0 if old == new else math.inf
 
 
 def _first_difference(old: object, new: object) -> str:

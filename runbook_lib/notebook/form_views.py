@@ -52,11 +52,8 @@ def choices(name: str) -> Mapping[str, str]:
     return {"": "(what this machine has)"} | {target: f"{target}: {text}" for target, text in TABLE["where"].items()}
 
 
-def in_form(following: Next, notebook: str, values: Mapping[str, object], press: str = "Preview, then Apply") -> str:
-    """Return what comes next in the form of ``notebook``, which has these values: what to press instead of commands.
-
-    ``press`` is what to press if no value changes.
-    """
+def in_form(following: Next, notebook: str, values: Mapping[str, object]) -> str:
+    """Return what comes next in the form of ``notebook``, which has these values: what to press instead of commands."""
     name = following.notebook
     changes = {each: value for each, value in following.parameters.items() if values.get(each) != value}
     if not following.parameters.get("repo"):  # in practice the form has no such field
@@ -66,7 +63,7 @@ def in_form(following: Next, notebook: str, values: Mapping[str, object], press:
     if name == notebooks.REVIEW:
         action = "Decide on the cards, then press Preview and Apply."
     elif name == notebook:
-        action = f"Choose {filled_in}. Press Preview, then Apply." if filled_in else f"Press {press}."
+        action = f"{f'Choose {filled_in}. ' if filled_in else ''}Press Preview, then Apply."
     elif name:
         action = f"Open {name}{' with ' if filled_in else ''}{filled_in}."
     return f"{following.because} {action}".strip()
@@ -108,8 +105,7 @@ def progress(line: str, seconds: float) -> str:
 
 def result(run: Mapping[str, Any], folder: Path, values: Mapping[str, object], *, open_cards: int) -> str:
     """Return the outcome of a run: its sentence, what comes next, its warnings, links and record."""
-    press = "Apply" if run["state"] == "previewed" else "Preview, then Apply"
-    following = in_form(Next(**run["outcome"]["next"]), run["notebook"]["name"], values, press)
+    following = in_form(Next(**run["outcome"]["next"]), run["notebook"]["name"], values)
     if open_cards and run["state"] != "done":
         following = "Decide on the cards above, then preview again."
     label = f"{display.mark(run['state'], run['warnings'])}: "

@@ -3,7 +3,6 @@
 The executed notebook is kept in the record, so that an output path can be omitted.
 """
 
-import errno
 import os
 import signal
 import sys
@@ -55,10 +54,10 @@ def main(arguments: Sequence[str]) -> int:
     except PapermillExecutionError:  # the engine has printed it
         return _FAILED
     except (PapermillException, ValidationError, RunbookError, OSError, ValueError, TypeError) as error:
-        told: Exception = error
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):  # papermill names no file
-            told = cannot_write(context.params["output_path"], error)
-        print(f"papermill: {Redactor(os.environ).text(str(told))}", file=sys.stderr)
+        told = str(error)
+        if isinstance(error, OSError) and error.filename is None:  # papermill does not name what it could not write
+            told = str(cannot_write(context.params["output_path"], error))
+        print(f"papermill: {Redactor(os.environ).text(told)}", file=sys.stderr)
         return _FAILED if isinstance(error, RunbookError) else _USAGE
     except KeyboardInterrupt:
         return _INTERRUPTED

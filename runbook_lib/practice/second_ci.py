@@ -36,8 +36,8 @@ class PracticeSecondCi:
     def __init__(self, store: Store, copy: Path, pages: str) -> None:
         self.store, self._copy, self._pages = store, BareRepository(copy), pages
 
-    def protected(self) -> tuple[str, ...]:
-        return "main", "dev", "core_*"
+    def is_protected(self, branch: str) -> bool:
+        return branch in ("main", "dev")
 
     def start(self, ref: str, variables: Mapping[str, str]) -> Pipeline:
         if (sha := self._copy.tip(ref)) is None:

@@ -18,7 +18,6 @@ from runbook_lib.practice.forge import REPOSITORY, PracticeForge
 from runbook_lib.practice.registry import PracticeRegistry
 from runbook_lib.practice.store import Store
 from runbook_lib.world.git import command
-from runbook_lib.world.git.remote_url import RemoteUrl
 from runbook_lib.world.machine.files import cannot_write, locked, write
 from runbook_lib.world.ports import SecondCi
 
@@ -58,7 +57,7 @@ class PracticeWorld:
     def registry(self, ref: ImageRef) -> PracticeRegistry:
         return PracticeRegistry(ref)
 
-    def second_ci(self, _remote: RemoteUrl | None = None) -> SecondCi:
+    def second_ci(self, _remote: object = None) -> SecondCi:
         from runbook_lib.practice.second_ci import PracticeSecondCi  # its models take long to import
 
         return PracticeSecondCi(self.store, self.home / _COPY, (self.pages / "commit").as_uri())

@@ -18,7 +18,7 @@ from runbook_lib.display import View
 from runbook_lib.model import Next
 from runbook_lib.record import run_file
 from runbook_lib.record.run_file import EXECUTED, REPORT, RUN
-from runbook_lib.text.lists import join_first, shorten
+from runbook_lib.text.lists import shorten
 from runbook_lib.text.sanitize import clean_html, visible
 from runbook_lib.world import commands
 from runbook_lib.world.machine import startup
@@ -81,7 +81,7 @@ def outcome(run: Mapping[str, Any], place: str, label: str = "", following: str 
 
     ``following`` is what comes next, if it is not told as a command.
     """
-    told, changes = run["outcome"], join_first([effect["kind"] for effect in run["effects"]], 5)
+    told, changes = run["outcome"], ", ".join(effect["kind"] for effect in run["effects"])
     unfinished = f"Not finished. Done so far: {changes}." if changes else "Nothing was done."
     view = display.note(f"{label}{' '.join(told['sentence'].split()) or unfinished}")
     if next_action := commands.text(Next(**told["next"])) if following is None else following:

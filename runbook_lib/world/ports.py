@@ -177,8 +177,8 @@ class SecondCi(Protocol):
     without a reply.
     """
 
-    def protected(self) -> tuple[str, ...]:
-        """Return the names of the protected branches, in which ``*`` matches any text."""
+    def is_protected(self, branch: str) -> bool:
+        """Return True for a branch that exists and is protected."""
 
     def start(self, ref: str, variables: Mapping[str, str]) -> Pipeline:
         """Start a pipeline for a branch's newest commit.  A branch is known some seconds after its push."""

@@ -4,7 +4,7 @@ import pytest
 from layouts import GITLAB, image, matrix, rows
 
 from runbook_lib.compute import internal_gitlab
-from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.errors import RunbookError
 from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.world.gitlab.models import Pipeline, PipelineJob
 
@@ -65,25 +65,6 @@ def test_without_a_row_for_one_image_there_is_no_job() -> None:
     row = f"      - IMAGE: CI_MCORE_DEV_IMAGE\n        BASE_IMAGE: {DEV}\n{lists}"
     for texts in ({}, {GITLAB: None}, {GITLAB: "a: 1\n"}, {GITLAB: matrix(row)}):
         assert internal_gitlab.builds(texts, SITES, "dev") == ()
-
-
-# -- the destination -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("pattern", "is_protected"),
-    [
-        (TO, True), ("*", True), ("pull-request/*", True), ("*/dev-*", True), ("pull-request/bump/**", True),
-        ("main", False), ("core_*", False), ("", False), ("pull-request/?*", False), (TO[:-1], False),
-        ("a*" * 3000 + "b", False), (f"[{TO[0]}]{TO[1:]}", False), (TO.upper(), False),
-    ],
-)  # fmt: skip
-def test_a_protected_branch_is_not_replaced(pattern: str, is_protected: bool) -> None:
-    if not is_protected:
-        internal_gitlab.require_replaceable(TO, [pattern])
-        return
-    with pytest.raises(Refused, match="GitLab protects"):
-        internal_gitlab.require_replaceable(TO, ["main", pattern])
 
 
 # -- whether the pin builds --------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from runbook_lib.bump.run import carry_out
 from runbook_lib.compute.slurm import jobs
 from runbook_lib.compute.slurm.client import OVER
 from runbook_lib.compute.slurm.outcome import MatrixOutcome, conclude
-from runbook_lib.compute.slurm.site import Hardware, Session, Site
+from runbook_lib.compute.slurm.site import Session, Site
 from runbook_lib.compute.slurm.step import SlurmFacts, SlurmVerify, read_facts
 from runbook_lib.errors import Refused
 from runbook_lib.pins.bump import Bump
@@ -155,7 +155,7 @@ def test_a_preview_writes_and_submits_nothing(world: World, tag: str, apply: boo
     ("change", "named"),
     [
         ({"session": Session(partition="gone")}, "invalid partition specified: gone"),
-        ({"hardware": Hardware(least_gpus=64)}, "node configuration is not available"),
+        ({"least_gpus": 64}, "node configuration is not available"),
     ],
 )
 def test_what_the_cluster_rejects_is_refused_before_anything_is_submitted(
@@ -194,7 +194,7 @@ def test_tests_that_cannot_run_here_are_left_out_and_the_others_are_planned(worl
     assert obstacles == {}
     _, told = world.go(world.plan(apply=False))
     assert any("Omitted: gpt/wide@dgx_h100 (dev). WORLD_SIZE" in sentence for sentence in told["warnings"])
-    assert "wide" in cases(world.plan(hardware=Hardware(least_gpus=4)))
+    assert "wide" in cases(world.plan(least_gpus=4))
 
 
 # -- on the cluster ------------------------------------------------------------------------------------------------

@@ -118,7 +118,8 @@ def test_a_commit_has_a_pipeline_for_each_start_and_its_nightly_test_drifts(plac
 
 
 def test_the_project_names_its_protected_branches(place: Place) -> None:
-    assert place.ci.protected() == ("main", "dev", "core_*")
+    assert place.ci.is_protected("main")
+    assert not place.ci.is_protected("pull-request/x")
 
 
 def test_logs_and_artifacts_are_read_in_parts_or_missing(place: Place) -> None:

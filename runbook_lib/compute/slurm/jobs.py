@@ -119,7 +119,7 @@ def job_files(job: SlurmJob, site: Site) -> dict[Path, str]:
     folder, results = job.folder, job.folder.parents[1]
     directives = {
         "job-name": job.name, "nodes": str(test.needs.nodes), "ntasks-per-node": "1",
-        "gpus-per-node": str(test.needs.gpus) if site.hardware.gpus else "", "time": str(test.needs.minutes),
+        "gpus-per-node": str(test.needs.gpus) if site.gpus else "", "time": str(test.needs.minutes),
         "partition": session.partition, "account": session.account, "output": f"{folder}/job.log",
         "signal": "USR1@60",  # each Python process prints its stacks before the time limit (task.sh)
     }  # fmt: skip

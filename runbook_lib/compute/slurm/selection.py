@@ -41,7 +41,7 @@ def read_commit_tests(branch: BumpBranch, site: Site, words: str) -> tuple[tuple
     """
     paths = branch.checkout.list_files(branch.start, rows.FOLDER, file_names.FOLDER)
     candidates, warnings = read_tests(branch.texts([path for path in paths if path.startswith(rows.FOLDER)]))
-    selected = select(candidates, words, site.hardware.platform, branch.bump.image_type)
+    selected = select(candidates, words, site.platform, branch.bump.image_type)
     workloads = {workload.name: workload for workload in selected}  # each name once: its jobs have it
     golden = {name: _golden_files(workload, paths) for name, workload in workloads.items()}
     texts = branch.texts({*map(config_of, selected), *itertools.chain.from_iterable(golden.values())})
@@ -117,23 +117,20 @@ def prepare(test: Workload, config: str | None, site: Site) -> SelectedTest:
     """
     if test.values.get("tag") == "legacy":
         return SelectedTest(test, obstacle="It tests an older release, and only CI prepares a checkout of that.")
-    gpus = test.needs.gpus and max(test.needs.gpus, site.hardware.least_gpus)
-    given = replace(test, needs=replace(test.needs, gpus=gpus))
+    asked = test.needs
+    needs = replace(asked, gpus=asked.gpus and max(asked.gpus, site.least_gpus))
     connections, obstacle = None, _unmounted(test, config, site)
     try:
         test.command(assets_dir="", artifacts_dir="", name="")
         if config is not None:  # else its script sets the variables that it needs
             parallelism = Parallelism.parse(config, config_of(test))
             connections = choose(test.platform, parallelism)
-            if problems := " ".join(parallelism.problems(given.needs.nodes * given.needs.gpus)):
-                hint = (
-                    f" Its recipe requests {test.needs.gpus} GPUs per node, but CI's runners provide all of theirs: "
-                    "see least-gpus."
-                )
-                obstacle = problems + (hint if given == test else "")
+            if problems := " ".join(parallelism.problems(needs.nodes * needs.gpus)):
+                hint = f" Its recipe requests {asked.gpus} GPUs per node, but CI's runners provide all: see least-gpus."
+                obstacle = problems + (hint if needs == asked else "")
     except RunbookError as error:
         obstacle = str(error)
-    return SelectedTest(given, connections, obstacle, config)
+    return SelectedTest(replace(test, needs=needs), connections, obstacle, config)
 
 
 def _unmounted(test: Workload, config: str | None, site: Site) -> str:

@@ -52,26 +52,15 @@ class Session:
 
 
 @dataclass(frozen=True)
-class Hardware:
-    """The hardware of a cluster, whose nodes are all alike.
-
-    ``gpus`` is False if the cluster allocates complete nodes and has no GPU resources.  Tests whose recipe names fewer
-    GPUs per node get ``least_gpus``, because CI's own runners provide all of theirs.
-    """
-
-    platform: str = "dgx_h100"
-    gpus: bool = True
-    least_gpus: int = 0
-
-
-@dataclass(frozen=True)
 class Site:
     """A cluster or another machine.  Paths are absolute and shared between the nodes.
 
     ``mounts`` are ``outside:inside``, optionally with ``:ro`` at the end.  ``options`` are further options of
     ``sbatch``.  With ``early`` a test ends as soon as its golden values are complete.  ``engine`` builds images, "" for
-    the first that works.  ``session`` is for work inside the image, and names partition and account.  For a search,
-    ``search_image`` names the image of each ``{tag}``, and ``components`` are versions in the good image.
+    the first that works.  ``session`` is for work inside the image, and names partition and account.  ``gpus`` is
+    False if the cluster allocates complete nodes and has no GPU resources.  Tests whose recipe names fewer GPUs per
+    node get ``least_gpus``, because CI's own runners provide all of theirs.  For a search, ``search_image`` names the
+    image of each ``{tag}``, and ``components`` are versions in the good image.
     """
 
     results: str = ""
@@ -81,7 +70,9 @@ class Site:
     early: bool = False
     engine: str = ""
     session: Session = field(default_factory=Session)
-    hardware: Hardware = field(default_factory=Hardware)
+    platform: str = "dgx_h100"
+    gpus: bool = True
+    least_gpus: int = 0
     search_image: str = ""
     components: Mapping[str, str] = field(default_factory=dict)
 
@@ -116,6 +107,6 @@ def parse(text: str, origin: str) -> Site:
         values["image"] = WorkImage.parse(image).enroot_address
     for name in ("results", "cache"):
         values[name] = os.path.expanduser(values.get(name, "").rstrip("/"))
-    for name, part in {"session": Session, "hardware": Hardware}.items():  # whose fields are keys of the file, too
-        values[name] = part(**{each.name: values.pop(each.name) for each in fields(part) if each.name in values})
+    # The fields of a session are keys of the file, too.
+    values["session"] = Session(**{each.name: values.pop(each.name) for each in fields(Session) if each.name in values})
     return Site(**values)

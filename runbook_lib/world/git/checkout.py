@@ -144,19 +144,9 @@ class Checkout:
         except command.NoSuchRemote:
             return None
 
-    def remote(self, name: str, *, push: bool = False) -> RemoteUrl:
-        """Return what a remote's URL names; with ``push`` a push goes there too.
-
-        Raises NoSuchRemote, and Refused if a push goes elsewhere.
-        """
-        urls = command.addresses(self.path, name, push=False)[:1]
-        urls += command.addresses(self.path, name, push=True) if push else []
-        fetched, *pushed = (RemoteUrl.parse(command.clean(url)) for url in urls)
-        for elsewhere in pushed:
-            if str(elsewhere) != str(fetched):
-                advice = f"Correct the remote (`git remote set-url --push {name} URL`)."
-                raise Refused(f"The remote {name!r} is {fetched}, but it is pushed to {elsewhere}. {advice}")
-        return fetched
+    def remote(self, name: str) -> RemoteUrl:
+        """Return what the URL names that a push to this remote goes to.  Raises NoSuchRemote."""
+        return RemoteUrl.parse(command.clean(command.addresses(self.path, name, push=True)[0]))
 
     def base_remote(self) -> str | None:
         """Return the remote that pull requests go to: that of GITHUB_REPOSITORY, else ``upstream``, else ``origin``."""

@@ -35,8 +35,10 @@ class GitLab(Api):
         api = f"{url.rstrip('/')}/api/v4/projects/{quote(project, safe='')}"
         super().__init__(project, api, token, {"PRIVATE-TOKEN": token}, transport)
 
-    def protected(self) -> tuple[str, ...]:
-        return self._list("list the protected branches", "/protected_branches", lambda branch: str(branch["name"]))
+    def is_protected(self, branch: str) -> bool:
+        action, query = f"look for {branch}", {"search": branch}
+        protects = self._list(action, "/repository/branches", lambda it: it["protected"] and it["name"], query=query)
+        return branch in protects
 
     def start(self, ref: str, variables: Mapping[str, str]) -> Pipeline:
         fields = {"ref": ref, "variables": [{"key": name, "value": value} for name, value in variables.items()]}

@@ -10,7 +10,7 @@ import pytest
 
 from runbook_lib.compute.slurm.jobs import BATCH, SlurmJob, job_files
 from runbook_lib.compute.slurm.selection import SelectedTest
-from runbook_lib.compute.slurm.site import Hardware, Resources, Session, Site
+from runbook_lib.compute.slurm.site import Resources, Session, Site
 from runbook_lib.compute.workloads import Workload
 
 FOLDER, TREE = Path("/shared/results/c/gpt-a/1"), Path("/shared/results/c/tree.tar")
@@ -53,7 +53,7 @@ def test_a_test_gets_the_resources_in_its_recipe() -> None:
     ("change", "expected"),
     [
         ({"session": Session(partition="a,b", account="me")}, {"partition": "a,b", "account": "me"}),
-        ({"hardware": Hardware(gpus=False)}, {"gpus-per-node": None}),
+        ({"gpus": False}, {"gpus-per-node": None}),
         # A job has its nodes alone, unless the user decides how they are shared.
         *(({"options": (f"--{name}={value}",)}, {name: value, "exclusive": alone}) for name, value, alone in (
             ("exclude", "node[1-2,7]", ""), ("signal", "USR1@300", ""), ("gpus-per-node", "h100:8", ""),

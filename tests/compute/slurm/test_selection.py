@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from runbook_lib.compute.slurm.selection import prepare, read_tests, select
-from runbook_lib.compute.slurm.site import Hardware, Site
+from runbook_lib.compute.slurm.site import Site
 from runbook_lib.errors import Refused
 
 RECIPE = """\
@@ -82,7 +82,7 @@ TWO, EIGHT = (f"MODEL_ARGS:\n  --tensor-model-parallel-size: {size}\n" for size 
 def test_a_test_that_cannot_run_is_explained(
     test: dict[str, Any], least_gpus: int, text: str | None, obstacle: str
 ) -> None:
-    prepared = prepare(replace(TESTS[0], **test), text, replace(SITE, hardware=Hardware(least_gpus=least_gpus)))
+    prepared = prepare(replace(TESTS[0], **test), text, replace(SITE, least_gpus=least_gpus))
     assert obstacle in prepared.obstacle
     assert bool(prepared.obstacle) == bool(obstacle)
     assert prepared.test.needs.gpus >= least_gpus

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from runbook_lib.compute.slurm.selection import prepare
-from runbook_lib.compute.slurm.site import SCHEMA, Hardware, Resources, Session, Site, parse, read_site
+from runbook_lib.compute.slurm.site import SCHEMA, Resources, Session, Site, parse, read_site
 from runbook_lib.compute.workloads import Workload
 from runbook_lib.errors import RunbookError
 from runbook_lib.text.user_file import load_schema
@@ -33,7 +33,9 @@ def test_an_empty_file_is_an_empty_site_and_a_complete_one_is_read() -> None:
     assert parse(FILE, "s") == Site(
         "/lustre/me", "/images/mcore.sqsh", ["/data:/mnt/artifacts", "/models:/models:ro"],
         ["--qos=high", "--gpus-per-node=h100:8"], True, session=Session(1, 8, "me", "batch"),
-        hardware=Hardware("dgx_gb200", False, 8),
+        platform="dgx_gb200",
+        gpus=False,
+        least_gpus=8,
     )  # fmt: skip
     assert parse("image: 'nvcr.io/nvidia/nemo:26.06'", "s").image == "nvcr.io#nvidia/nemo:26.06"
 

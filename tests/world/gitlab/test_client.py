@@ -136,10 +136,14 @@ def test_a_redirect_does_not_take_the_token_along(project: Project) -> None:
         seen.append(request.headers)
         return httpx.Response(200, stream=httpx.ByteStream(b"[]"))
 
-    project.replies |= {"protected_branches": [{"name": "main"}], "pipeline": STARTED, "jobs/1/artifacts": b""}
+    project.replies |= {
+        "repository/branches": [{"name": "main", "protected": True}],
+        "pipeline": STARTED,
+        "jobs/1/artifacts": b"",
+    }
     with answering(answer) as url:
         project.headers = {"Location": f"{url}/api/v4/x"}
-        for ask in (lambda: client(project).protected(), lambda: client(project).start("pull-request/x", {})):
+        for ask in (lambda: client(project).is_protected("main"), lambda: client(project).start("pull-request/x", {})):
             project.statuses = [302]
             with pytest.raises(RunbookError, match="Set GITLAB_URL"):
                 ask()
