@@ -182,11 +182,12 @@ class Searched:
         if not isinstance(conclusion, Conclusion):
             detail = f"{len(facts.ledger.runs)} of at most {facts.request.runs} runs so far."
             return Check(name, "failed", detail, Next.again(mode="publish"), _evidence(facts))
-        following = Next.run(notebooks.BROKEN_TESTS)
-        if not conclusion.step:
-            advice = "Give a larger budget, or a command that repeats its measurement. If the runs were faulty, delete"
-            following = Next.again(f"{advice} {facts.place.folder} first:", mode="publish")
-        return Check(name, "passed", str(conclusion), following, _evidence(facts, conclusion))
+        evidence = _evidence(facts, conclusion)
+        if conclusion.step:
+            return Check(name, "passed", str(conclusion), Next.run(notebooks.BROKEN_TESTS), evidence)
+        advice = "Give a larger budget, or a command that repeats its measurement. If the runs were faulty, delete"
+        following = Next.again(f"{advice} {facts.place.folder} first:", mode="publish")
+        return Check(name, "waiting", str(conclusion), following, evidence)
 
     def make_true(self, world: World) -> Iterator[Effect]:
         """Run points until the search ends."""

@@ -54,9 +54,8 @@ class Destination:
 
     def find(self, scope: str) -> PipelineProgress | None:
         """Return the progress of the commit's pipeline that shows whether the pin builds and runs a scope's tests."""
-        ended = ("canceled", "canceling", "skipped")
         for pipeline in self.gitlab.pipelines(self.commit):
-            if pipeline.status in ended:
+            if pipeline.status in ("canceled", "canceling", "skipped"):
                 continue
             if scope and self.gitlab.variables(pipeline.id).get("FUNCTIONAL_TEST_SCOPE") != scope:
                 continue

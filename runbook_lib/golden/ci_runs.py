@@ -140,7 +140,7 @@ def _failed_pipeline(state: PullRequestState) -> ChosenRun | None:
         run = _choose_pipeline(state, "") if state.branch.services.second_ci() else None
     except RunbookError:
         return None
-    return run if run and run.source and run.failed else None
+    return run if run and run.failed else None
 
 
 def _waiting(state: PullRequestState, what: str, action: Next, *, for_ci: bool = False) -> ChosenRun:

@@ -36,9 +36,10 @@ class GitLab(Api):
         super().__init__(project, api, token, {"PRIVATE-TOKEN": token}, transport)
 
     def is_protected(self, branch: str) -> bool:
-        action, query = f"look for {branch}", {"search": branch}
-        protects = self._list(action, "/repository/branches", lambda it: it["protected"] and it["name"], query=query)
-        return branch in protects
+        return branch in self._list(
+            f"look for {branch}", "/repository/branches", lambda it: it["protected"] and it["name"],
+            query={"search": branch},
+        )  # fmt: skip
 
     def start(self, ref: str, variables: Mapping[str, str]) -> Pipeline:
         fields = {"ref": ref, "variables": [{"key": name, "value": value} for name, value in variables.items()]}
