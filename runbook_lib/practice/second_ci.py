@@ -31,8 +31,6 @@ class PracticeSecondCi:
     stage, and what it fails with: an error, or other golden values.
     """
 
-    url = "https://gitlab.practice.invalid"
-
     def __init__(self, store: Store, copy: Path, pages: str) -> None:
         self.store, self._copy, self._pages = store, BareRepository(copy), pages
 

@@ -77,9 +77,10 @@ def test_a_run_is_started_once(world: World) -> None:
 def test_runs_without_a_value_count_for_the_budget(tmp_path: Path) -> None:
     fails = "[ $(($(wc -l <{folder}/starts) % 2)) = 1 ] && exit 3; case"
     world = World(tmp_path, test=TEST.replace("case", fails, 1))
-    result, _ = world.go(world.plan(budget="9"))
+    result, told = world.go(world.plan(budget="9"))
     assert len(world.starts) == len(result.ledger.runs) == 9
     assert {run.outcome for run in result.ledger.runs} == {"value", "lost"}
+    assert {check["status"] for check in told["checks"]} == {"waiting"}  # without a result it is not done
 
 
 def test_a_damaged_ledger_stops_the_search(world: World) -> None:
